@@ -1,7 +1,7 @@
 /* A forward pass of a Llama-type decoder in one call, from the embedded tokens to the logits.
  *
- * Each layer has eight phases (norm, product, rotation and cache, attention, product, norm, two products). The
- * threads share the items of a phase and synchronize between phases. Only the phase counters and the list of
+ * Each layer has eight phases (norm, product, rotation and cache, attention, product, norm, two products), and two
+ * more with int8 weights, which quantise the inputs of the second and the last product. The threads share the items of a phase and synchronize between phases. Only the phase counters and the list of
  * attention tiles are allocated.
  *
  * A step may have a deadline. Its last tokens belong to a prefill that is not urgent. Between two layers, the step
@@ -15,9 +15,9 @@
 #include "attention.h"
 #include "pool.h"
 
-#define PHASES_OF_LAYER 8
+#define PHASES_OF_LAYER 10
 #define OTHER_PHASES 3
-#define BUFFERS 6
+#define BUFFERS 7
 #define ROW_CHUNK 16 /* rows per item, where a row is little work */
 #define PRODUCT_ROWS 96 /* rows per item of a product with a panel */
 
@@ -64,6 +64,7 @@ struct pass {
     _Atomic int64_t *next; /* one counter per phase */
     char *hidden, *normed, *mixed, *attended, *gated; /* [tokens, ...] */
     char *hidden_wanted, *attended_wanted;            /* rows of `wanted`, for the last layer */
+    char *quantised;                                  /* [tokens, quantised_bytes]: the input of an int8 product */
     double begun;                                     /* seconds, monotonic */
     double effort;                                    /* layers computed so far; one with all tokens counts as 1 */
 };
@@ -95,14 +96,18 @@ static int64_t qkv_width(const struct work *work) {
     return (work->heads + 2 * work->kv_heads) * work->dim;
 }
 
-/* Bytes of the four buffers of a step and of the two buffers of gathered rows. */
+/* Bytes of the four buffers of a step, of the two buffers of gathered rows and of the quantised rows. */
 static void lay_out(const struct decoder *decoder, const struct work *work, int64_t count, int64_t sizes[BUFFERS]) {
     const int64_t item = work->bf16 ? 2 : 4, attended = work->heads * work->dim;
-    const int64_t widths[BUFFERS] = {decoder->hidden, qkv_width(work), attended,
-                                     decoder->inner,  decoder->hidden, attended};
+    const int64_t widths[BUFFERS - 1] = {decoder->hidden, qkv_width(work), attended,
+                                         decoder->inner,  decoder->hidden, attended};
     const int64_t most = work->tokens > count ? work->tokens : count; /* `wanted` may repeat a row */
-    for (int i = 0; i < BUFFERS; i++)
+    int64_t widest = 0;
+    for (int i = 0; i < BUFFERS - 1; i++) {
         sizes[i] = ((i < 4 ? most : count) * widths[i] * item + 63) / 64 * 64;
+        widest = widths[i] > widest ? widths[i] : widest;
+    }
+    sizes[BUFFERS - 1] = decoder->head.int8 ? most * quantised_bytes(widest) : 0;
 }
 
 int64_t sluice_scratch(const struct decoder *decoder, const struct work *work, int64_t count) {
@@ -113,17 +118,34 @@ int64_t sluice_scratch(const struct decoder *decoder, const struct work *work, i
     return sum;
 }
 
-static void norm_rows(const struct pass *pass, _Atomic int64_t *next, const char *in, const void *weight, int64_t rows) {
+/* Normalises rows for a product, and quantises them if its weight is int8. */
+static void norm_rows(const struct pass *pass, _Atomic int64_t *next, const char *in, const void *weight, int64_t rows,
+                      const struct product *product) {
+    const int bf16 = (int)pass->work->bf16;
     const int64_t size = pass->decoder->hidden;
-    const size_t bytes = (size_t)size * (pass->work->bf16 ? 2 : 4);
+    const size_t bytes = (size_t)size * (bf16 ? 2 : 4);
     for (int64_t chunk; pool_take(next, (rows + ROW_CHUNK - 1) / ROW_CHUNK, &chunk);)
-        for (int64_t row = chunk * ROW_CHUNK; row < rows && row < (chunk + 1) * ROW_CHUNK; row++)
-            pass->kernels->norm(in + (size_t)row * bytes, weight, pass->decoder->epsilon, size,
-                                pass->normed + (size_t)row * bytes, (int)pass->work->bf16);
+        for (int64_t row = chunk * ROW_CHUNK; row < rows && row < (chunk + 1) * ROW_CHUNK; row++) {
+            char *to = pass->normed + (size_t)row * bytes;
+            pass->kernels->norm(in + (size_t)row * bytes, weight, pass->decoder->epsilon, size, to, bf16);
+            if (product->int8)
+                pass->kernels->quantise(to, size, bf16, pass->quantised + row * quantised_bytes(size));
+        }
 }
 
+/* Quantises rows for a product with an int8 weight. */
+static void quantise_rows(const struct pass *pass, _Atomic int64_t *next, const char *in, int64_t size, int64_t rows) {
+    const int bf16 = (int)pass->work->bf16;
+    for (int64_t row; pool_take(next, rows, &row);)
+        pass->kernels->quantise(in + (bf16 ? 2 : 4) * (size_t)(row * size), size, bf16,
+                                pass->quantised + row * quantised_bytes(size));
+}
+
+/* Multiplies `in`, or the quantised rows if the weight is int8. */
 static void multiply(const struct pass *pass, _Atomic int64_t *next, const struct product *product, const void *in,
                      int64_t rows, void *out, int64_t stride) {
+    if (product->int8)
+        in = pass->quantised;
     const int64_t chunks = (rows + PRODUCT_ROWS - 1) / PRODUCT_ROWS, each = chunks ? (rows + chunks - 1) / chunks : 0;
     for (int64_t item; pool_take(next, chunks * pass->kernels->panels(product), &item);) {
         const int64_t first = item % chunks * each, left = rows - first;
@@ -213,7 +235,7 @@ static void run(void *context, int thread, int threads) {
     (void)threads;
     for (int64_t index = 0; index < decoder->layers; index++) {
         const struct decoder_layer *layer = &decoder->layer[index];
-        norm_rows(pass, next++, stream, layer->norm_before, rows);
+        norm_rows(pass, next++, stream, layer->norm_before, rows, &layer->query_key_value);
         pool_barrier();
         multiply(pass, next++, &layer->query_key_value, pass->normed, rows, pass->mixed, qkv_width(pass->work));
         pool_barrier();
@@ -226,12 +248,20 @@ static void run(void *context, int thread, int threads) {
             pool_barrier();
             stream = pass->hidden_wanted, attended = pass->attended_wanted, rows = pass->step->count;
         }
+        if (layer->output.int8) {
+            quantise_rows(pass, next++, attended, layer->output.inner, rows);
+            pool_barrier();
+        }
         multiply(pass, next++, &layer->output, attended, rows, stream, hidden);
         pool_barrier();
-        norm_rows(pass, next++, stream, layer->norm_after, rows);
+        norm_rows(pass, next++, stream, layer->norm_after, rows, &layer->gate_up);
         pool_barrier();
         multiply(pass, next++, &layer->gate_up, pass->normed, rows, pass->gated, decoder->inner);
         pool_barrier();
+        if (layer->down.int8) {
+            quantise_rows(pass, next++, pass->gated, decoder->inner, rows);
+            pool_barrier();
+        }
         multiply(pass, next++, &layer->down, pass->gated, rows, stream, hidden);
         if (thread == 0) /* the other threads read the result after the barrier */
             keep_deadline(pass, index + 1);
@@ -239,7 +269,7 @@ static void run(void *context, int thread, int threads) {
         if (index < decoder->layers - 1)
             rows = pass->step->kept;
     }
-    norm_rows(pass, next++, stream, decoder->norm_last, rows);
+    norm_rows(pass, next++, stream, decoder->norm_last, rows, &decoder->head);
     pool_barrier();
     multiply(pass, next++, &decoder->head, pass->normed, rows, pass->step->logits, decoder->vocab);
 }
@@ -247,6 +277,9 @@ static void run(void *context, int thread, int threads) {
 /* Returns 0 if this code supports a decoder of these sizes at this level, else 1. */
 int sluice_can_decode(const struct decoder *decoder, const struct work *work, int level) {
     if (!attention_fits(work) || decoder->hidden % 16 || decoder->inner % 16)
+        return 1;
+    if (decoder->head.int8 && (decoder->hidden > MAX_INNER || decoder->inner > MAX_INNER ||
+                               work->heads * work->dim > MAX_INNER))
         return 1;
     return work->bf16 && !kernels_of(level)->pairs;
 }
@@ -267,8 +300,8 @@ int sluice_decode(const struct decoder *decoder, const struct work *work, struct
                         .tile_count = tiles, .hidden = step->hidden, .next = (_Atomic int64_t *)memory};
     int64_t sizes[BUFFERS];
     lay_out(decoder, work, step->count, sizes);
-    char **buffers[BUFFERS] = {&pass.normed, &pass.mixed,         &pass.attended,
-                               &pass.gated,  &pass.hidden_wanted, &pass.attended_wanted};
+    char **buffers[BUFFERS] = {&pass.normed,        &pass.mixed,           &pass.attended, &pass.gated,
+                               &pass.hidden_wanted, &pass.attended_wanted, &pass.quantised};
     char *at = (char *)(((uintptr_t)step->scratch + 63) / 64 * 64);
     for (int i = 0; i < BUFFERS; at += sizes[i], i++)
         *buffers[i] = at;
@@ -292,11 +325,32 @@ int64_t sluice_packed_rows(const struct product *product, int level) {
     return kernels->panels(product) * kernels->width;
 }
 
-/* Packs weight [outer, inner] and bias [outer] or NULL into `packed` and `packed_bias`, with sluice_packed_rows rows
- * each. */
+/* Returns the bytes of a packed weight. */
+int64_t sluice_packed_bytes(const struct product *product, int bf16, int level) {
+    const struct kernels *kernels = kernels_of(level);
+    return kernels->panels(product) * (int64_t)kernels->panel_bytes(product, bf16);
+}
+
+/* Packs weight [outer, inner] and bias [outer] or NULL into `packed`, of sluice_packed_bytes, and `packed_bias`, with
+ * sluice_packed_rows values. The weight is quantised if the product is int8. */
 void sluice_pack(const struct product *product, const void *weight, const void *bias, int bf16, void *packed,
                  float *packed_bias, int level) {
     kernels_of(level)->pack(product, weight, bias, bf16, packed, packed_bias);
+}
+
+/* Quantises rows [rows, inner] as the decoder does for an int8 product, and multiplies them: `quantised` has room for
+ * sluice_quantised_bytes each. For tests and measurements of single products. */
+int64_t sluice_quantised_bytes(int64_t inner) { return quantised_bytes(inner); }
+
+void sluice_multiply(const struct product *product, const void *in, int64_t rows, void *out, int64_t stride, int bf16,
+                     void *quantised, int level) {
+    const struct kernels *kernels = kernels_of(level);
+    const size_t bytes = (bf16 ? 2 : 4) * (size_t)product->inner;
+    for (int64_t row = 0; product->int8 && row < rows; row++)
+        kernels->quantise((const char *)in + (size_t)row * bytes, product->inner, bf16,
+                          (char *)quantised + row * quantised_bytes(product->inner));
+    for (int64_t panel = 0; panel < kernels->panels(product); panel++)
+        kernels->multiply(product, panel, product->int8 ? quantised : in, 0, rows, out, stride, bf16);
 }
 
 /* Field offsets of each struct that Python mirrors (native.py, decoder.py). */
@@ -311,7 +365,7 @@ static const struct layout layouts[] = {
     FIELD(layer, value_head), FIELD(layer, key_cache), FIELD(layer, value_cache), FIELD(layer, out),
     FIELD(layer, window), FIELD(layer, scale), FIELD(layer, softcap),
     STRUCT(product), FIELD(product, packed), FIELD(product, bias), FIELD(product, inner), FIELD(product, outer),
-    FIELD(product, kind),
+    FIELD(product, kind), FIELD(product, int8),
     STRUCT(decoder_layer), FIELD(decoder_layer, query_key_value), FIELD(decoder_layer, output),
     FIELD(decoder_layer, gate_up), FIELD(decoder_layer, down), FIELD(decoder_layer, norm_before),
     FIELD(decoder_layer, norm_after), FIELD(decoder_layer, norm_query), FIELD(decoder_layer, norm_key),

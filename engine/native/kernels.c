@@ -35,10 +35,11 @@
 #pragma GCC pop_options
 #ifdef WITH_BF16
 #pragma GCC push_options
-#pragma GCC target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+#pragma GCC target("avx512bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 #define NAME(x) bf16_##x
 #define LANES 16
 #define PAIRS
+#define QUADS
 #include "section.h"
 #pragma GCC pop_options
 #endif
@@ -52,7 +53,7 @@ int sluice_level(void) {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
 #ifdef WITH_BF16
-        if (__builtin_cpu_supports("avx512bf16"))
+        if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
             return 3;
 #endif
         return 2;

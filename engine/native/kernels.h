@@ -6,7 +6,7 @@
 
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MAX_DIM 256
-#define ABI 4 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
+#define ABI 5 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 #define BLOCK_ROWS 6 /* rows of a product that share each register of the weight */
 
 struct work { /* one step; shared by all layers of a group */
@@ -46,7 +46,31 @@ struct product { /* a packed weight, see product.h */
     const void *packed;
     const float *bias; /* packed like the weight, or NULL */
     int64_t inner, outer, kind;
+    int64_t int8;      /* whether the weight is 8-bit integers and the rows are quantised, see int8.h */
 };
+
+#define OUTLIERS 6
+#define OUTLYING 5.0f
+#define LARGEST 1048576.0f /* the largest magnitude of a quantised value */
+#define MAX_INNER 32768 /* inputs of an int8 product */
+#define SMALLEST 1e-36f /* rows with smaller steps, and outputs with smaller weights, are quantised to zeros */
+#define ROW_HEADER 64 /* bytes before the elements of a quantised row */
+
+struct quantised_row { /* header of a quantised row */
+    float scale;
+    int32_t zero; /* the element that stands for 0 */
+    int32_t outliers;
+    struct {
+        int32_t index, excess;
+    } outlier[OUTLIERS];
+};
+
+#define PREFETCHED 64 /* inputs */
+
+/* Bytes from one quantised row to the next. */
+static inline int64_t quantised_bytes(int64_t inner) {
+    return ROW_HEADER + (2 * inner + 4 + 63) / 64 * 64;
+}
 
 struct layout { /* size and offset in bytes of one struct or of one field ("work.rows") */
     const char *name;
@@ -60,6 +84,8 @@ struct kernels {
     int64_t (*panels)(const struct product *);
     void (*pack)(const struct product *, const void *weight, const void *bias, int bf16, void *packed, float *packed_bias);
     void (*unpack)(const struct product *, int64_t index, int bf16, void *out);
+    size_t (*panel_bytes)(const struct product *, int bf16);
+    void (*quantise)(const void *in, int64_t size, int bf16, void *out);
     void (*norm)(const void *in, const void *weight, float epsilon, int64_t size, void *out, int bf16);
     void (*rotate)(void *head, const void *cosine, const void *sine, int64_t size, int bf16);
     int64_t width; /* outputs per panel */

@@ -1,12 +1,10 @@
 /* Products of a step's rows with a packed weight.
  *
- * Included once per instruction set, after lanes.h. A weight [out, in] is stored in panels of WIDTH outputs. For
+ * Included once per instruction set, after int8.h. A weight [out, in] is stored in panels of WIDTH outputs. For
  * each input (with bf16: for each pair of inputs, the operand of the processor's instruction) the panel's outputs
- * are adjacent. So a panel is read once, in order, and BLOCK_ROWS rows share each register of it.
+ * are adjacent. So a panel is read once, in order, and BLOCK_ROWS rows share each register of it. Weights of 8-bit
+ * integers have panels and sums of their own (int8.h).
  */
-
-#define COLUMNS (LANES == 16 ? 4 : 2) /* registers per panel row: BLOCK_ROWS × COLUMNS sums must stay in registers */
-#define WIDTH (COLUMNS * LANES)
 
 static INLINE void NAME(sums)(const float *panel, const float *in, int64_t stride, int64_t inner, const int rows,
                               V (*sums)[COLUMNS]) {
@@ -125,16 +123,24 @@ static INLINE void NAME(finish)(const struct product *product, V *sums, int64_t 
         memcpy(to, whole, bytes);
 }
 
-/* Computes out[row, panel's columns] for rows [first, first + count). */
+static size_t NAME(panel_bytes)(const struct product *product, int bf16) {
+    return product->int8 ? NAME(bytes_of_panel)(product->inner) : (bf16 ? 2 : 4) * (size_t)(WIDTH * product->inner);
+}
+
+/* Computes out[row, panel's columns] for rows [first, first + count). With int8 weights the rows are quantised. */
 static void NAME(multiply)(const struct product *product, int64_t panel, const void *in, int64_t first, int64_t count,
                            void *out, int64_t out_stride, int bf16) {
     const int64_t inner = product->inner;
-    const size_t item = bf16 ? 2 : 4;
-    const char *weight = (const char *)product->packed + item * (size_t)(panel * WIDTH * inner);
+    const int64_t stride = product->int8 ? quantised_bytes(inner) : inner * (bf16 ? 2 : 4);
+    const char *weight = (const char *)product->packed + (size_t)panel * NAME(panel_bytes)(product, bf16);
     V sums[BLOCK_ROWS][COLUMNS];
     for (int64_t blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS, row = first; blocks > 0; blocks--) {
         const int rows = (int)((first + count - row + blocks - 1) / blocks); /* blocks of nearly equal size */
-        NAME(block)(weight, (const char *)in + item * (size_t)(row * inner), inner, inner, rows, bf16, sums);
+        const char *from = (const char *)in + row * stride;
+        if (product->int8)
+            NAME(byte_block)(weight, from, stride, inner, rows, sums);
+        else
+            NAME(block)(weight, from, inner, inner, rows, bf16, sums);
         for (int r = 0; r < rows; r++)
             NAME(finish)(product, sums[r], panel, row + r, out, out_stride, bf16);
         row += rows;
@@ -157,7 +163,7 @@ static int64_t NAME(panels)(const struct product *product) {
                                   : (product->outer + WIDTH - 1) / WIDTH;
 }
 
-/* Fills `packed` [panels, in, WIDTH], `packed_bias` [panels, WIDTH] from weight [out, in] and bias [out] or NULL. */
+/* Fills `packed` [panels, in, WIDTH], or quantised panels, and `packed_bias` [panels, WIDTH] from weight [out, in] and bias [out] or NULL. */
 static void NAME(pack)(const struct product *product, const void *weight, const void *bias, int bf16, void *packed,
                        float *packed_bias) {
     const int64_t inner = product->inner, group = bf16 ? 2 : 1, panels = NAME(panels)(product);
@@ -166,6 +172,12 @@ static void NAME(pack)(const struct product *product, const void *weight, const 
             const int64_t row = NAME(row_at)(product, panel, column), base = panel * WIDTH * inner + column * group;
             if (bias != NULL)
                 packed_bias[panel * WIDTH + column] = row < 0 ? 0.0f : NAME(get)(bias, row, bf16);
+            if (product->int8) {
+                const void *output = row < 0 ? NULL : (const char *)weight + (bf16 ? 2 : 4) * (size_t)(row * inner);
+                NAME(pack_output)((char *)packed + (size_t)panel * NAME(panel_bytes)(product, bf16), column, output, inner,
+                                  bf16);
+                continue;
+            }
             for (int64_t k = 0; k < inner; k++) {
                 const int64_t to = base + k / group * group * WIDTH + k % group;
                 if (bf16)
@@ -179,6 +191,11 @@ static void NAME(pack)(const struct product *product, const void *weight, const 
 /* Unpacks row `index` of a packed weight: the embedding, if it shares the head's weight. */
 static void NAME(unpack)(const struct product *product, int64_t index, int bf16, void *out) {
     const int64_t inner = product->inner, group = bf16 ? 2 : 1;
+    if (product->int8) {
+        const char *panel = (const char *)product->packed + (size_t)(index / WIDTH) * NAME(bytes_of_panel)(inner);
+        NAME(unpack_output)(panel, index % WIDTH, inner, bf16, out);
+        return;
+    }
     const int64_t base = index / WIDTH * WIDTH * inner + index % WIDTH * group;
     for (int64_t k = 0; k < inner; k += group) {
         if (bf16)

@@ -1,12 +1,47 @@
-/* All loops of one instruction set, and their table. Included by kernels.c with NAME, LANES and optionally PAIRS. */
+/* All loops of one instruction set, and their table. Included by kernels.c with NAME, LANES and optionally PAIRS and QUADS. */
 #include "lanes.h"
 #include "tile.h"
 #ifdef PAIRS
 #include "pair_tile.h"
 #endif
-#include "run_tile.h"
+#define COLUMNS (LANES == 16 ? 4 : 2) /* registers per panel row: BLOCK_ROWS × COLUMNS sums must stay in registers */
+#define WIDTH (COLUMNS * LANES)
+#include "int8.h"
 #include "product.h"
 #include "rows.h"
+
+/* Dispatches a tile to its loop, with constant sizes for common head dimensions. */
+static void NAME(run_tile)(const struct work *work, const struct layer *layer, const struct tile *tile) {
+#ifdef PAIRS
+    if (work->bf16 && work->dim % 32 == 0) {
+        if (work->dim == 64)
+            NAME(pair_body)(work, layer, tile, 64);
+        else if (work->dim == 128)
+            NAME(pair_body)(work, layer, tile, 128);
+        else
+            NAME(pair_body)(work, layer, tile, (int)work->dim);
+        return;
+    }
+#endif
+    struct tile one = *tile;
+    for (; one.kv_head < tile->kv_head + tile->heads; one.kv_head++) {
+        if (work->bf16) {
+            if (work->dim == 64)
+                NAME(body)(work, layer, &one, 64, 1);
+            else if (work->dim == 128)
+                NAME(body)(work, layer, &one, 128, 1);
+            else
+                NAME(body)(work, layer, &one, (int)work->dim, 1);
+        } else {
+            if (work->dim == 64)
+                NAME(body)(work, layer, &one, 64, 0);
+            else if (work->dim == 128)
+                NAME(body)(work, layer, &one, 128, 0);
+            else
+                NAME(body)(work, layer, &one, (int)work->dim, 0);
+        }
+    }
+}
 
 static const struct kernels NAME(kernels) = {
     .attend = NAME(run_tile),
@@ -14,6 +49,8 @@ static const struct kernels NAME(kernels) = {
     .panels = NAME(panels),
     .pack = NAME(pack),
     .unpack = NAME(unpack),
+    .panel_bytes = NAME(panel_bytes),
+    .quantise = NAME(quantise),
     .norm = NAME(norm),
     .rotate = NAME(rotate),
     .width = WIDTH,
@@ -26,5 +63,8 @@ static const struct kernels NAME(kernels) = {
 #undef WIDTH
 #undef COLUMNS
 #undef PAIRS
+#undef QUADS
+#undef GROUP
+#undef UNSIGNED
 #undef NAME
 #undef LANES

@@ -1,7 +1,7 @@
 """Whether a model fits a memory, from its config.json and the headers of its weights, before anything is loaded.
 
 need = weights + KV cache of one request of the maximum length / share of the free memory that the cache takes
-weights = parameters · bytes of the dtype
+weights = parameters · bytes of the dtype, or 1 byte if they are quantised to 8 bits
 KV cache per token and layer = 2 (key and value) · KV heads · head size · bytes of the dtype
 
 The last line is section 3.1 of Pope et al., "Efficiently Scaling Transformer Inference" (arXiv:2211.05102), with grouped
@@ -58,6 +58,7 @@ class Plan:
     block_size: int = 16  # tokens
     reserved: int = 0  # bytes that are used for something else
     accelerators: int = 1  # that share weights and KV cache
+    int8: bool = False  # the weights are quantised to 8 bits when they are loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Shortfall:
     """A model that certainly does not fit."""
 
     need: Need
-    dtype: str
+    dtype: str  # of the weights
     available: int  # bytes on each accelerator
     fitting_length: int  # tokens of the longest request that would fit; 0: the weights alone do not fit
 
@@ -160,7 +161,9 @@ def need(facts: ModelFacts, plan: Plan) -> Need:
     kv = facts.kv.request_bytes(tokens, plan.block_size, itemsize) if facts.kv else 0
     share = plan.kv_share if plan.kv_size is None else 1.0
     n = plan.accelerators
-    return Need(-(-facts.parameters * itemsize // n), math.ceil(kv / share / n), plan.reserved, tokens)
+    return Need(
+        -(-facts.parameters * (1 if plan.int8 else itemsize) // n), math.ceil(kv / share / n), plan.reserved, tokens
+    )
 
 
 def shortfall(facts: ModelFacts, plan: Plan, available: int) -> Shortfall | None:
@@ -168,7 +171,9 @@ def shortfall(facts: ModelFacts, plan: Plan, available: int) -> Shortfall | None
     needed = need(facts, plan)
     if CERTAIN_SHARE * needed.total <= available:
         return None
-    return Shortfall(needed, plan.dtype, available, _fitting_length(facts, plan, needed, available))
+    return Shortfall(
+        needed, "int8" if plan.int8 else plan.dtype, available, _fitting_length(facts, plan, needed, available)
+    )
 
 
 def cache_shortfall(facts: ModelFacts, plan: Plan) -> tuple[Need, int] | None:

@@ -7,7 +7,7 @@ from sluice_engine.backend.cpu.backend import CpuBackend
 from sluice_engine.backend.cuda.backend import CudaBackend
 from sluice_engine.backend.cuda.memory import HostShare
 from sluice_engine.backend.parallel.group import Group
-from sluice_engine.config import AttentionBackend
+from sluice_engine.config import AttentionBackend, Quantization
 from sluice_engine.errors import AcceleratorNotFound, InvalidOption
 
 
@@ -32,9 +32,9 @@ def sharing_backend(device: torch.device, group: Group, attention: AttentionBack
     return CudaBackend(device, memory, attention=attention, group=group)
 
 
-def choose_backend(asked: str, attention: AttentionBackend = "auto") -> Backend:
+def choose_backend(asked: str, attention: AttentionBackend = "auto", quantization: Quantization = "none") -> Backend:
     """The backend for "auto", "cpu" or "cuda" on one device. Raises AcceleratorNotFound for "cuda" if no GPU is visible,
-    and InvalidOption for an attention that the CPU does not have.
+    and InvalidOption for an attention that the CPU does not have or a quantization that a GPU does not have.
     """
     visible = torch.cuda.is_available()
     if asked == "cuda" and not visible:
@@ -44,10 +44,16 @@ def choose_backend(asked: str, attention: AttentionBackend = "auto") -> Backend:
             "the CPU with --device cpu."
         )
     if asked != "cpu" and visible:
+        if quantization != "none":
+            raise InvalidOption(
+                f"--quantization {quantization} is for the CPU, and the engine computes on a GPU, which has products of "
+                f"bfloat16, float16 and float32 weights. Leave the option out (GPTQ and AWQ checkpoints are loaded "
+                f"without it), or use --device cpu."
+            )
         return CudaBackend(torch.device("cuda"), attention=attention)
     if attention != "auto":
         raise InvalidOption(
             f"--attention-backend {attention} is for GPUs, and the engine computes on the CPU, which has one attention. "
             f"Leave the option out, or use --device cuda."
         )
-    return CpuBackend()
+    return CpuBackend(quantization)

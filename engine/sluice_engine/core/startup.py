@@ -82,7 +82,7 @@ def _single(options: EngineOptions) -> Backend:
             f"--tensor-parallel {options.tensor_parallel} needs a process for each accelerator, and this engine lives in "
             f"its caller's process. Use `sluice serve`, or leave the option out."
         )
-    return choose_backend(options.device, options.attention_backend)
+    return choose_backend(options.device, options.attention_backend, options.quantization)
 
 
 def _sized(model: LoadedModel, options: EngineOptions, backend: Backend) -> SchedulerConfig:

@@ -49,6 +49,7 @@ def load_model(options: EngineOptions, backend: Backend, on_bytes: OnBytes | Non
     _check_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
     generates = task == "generate"
     _check_ranks(options, task, config)
+    _check_quantization(options, task)
     memory = backend.memory(options.swap_size if generates else 0)
     check_memory(folder, raw, options, memory, dtype=str(dtype).removeprefix("torch."), generates=generates)
     attention.register()
@@ -68,6 +69,17 @@ def _check_ranks(options: EngineOptions, task: Task, config: transformers.Pretra
             f"{task}. Leave the option out."
         )
     share_of(config.get_text_config().to_dict(), 0, options.tensor_parallel)
+
+
+def _check_quantization(options: EngineOptions, task: Task) -> None:
+    """Raises InvalidOption for a quantization that the model's task or its ranks do not have."""
+    if options.quantization == "none" or (task == "generate" and options.tensor_parallel == 1):
+        return
+    served = f"this one is served as {task}" if task != "generate" else "several ranks share this one"
+    raise InvalidOption(
+        f"--quantization {options.quantization} is for models that generate text on one CPU, and {served}. Leave the "
+        f"option out."
+    )
 
 
 def _load_pooled(

@@ -54,6 +54,7 @@ def check_memory(
         kv_share=options.kv_memory_fraction,
         block_size=options.block_size,
         accelerators=options.tensor_parallel,
+        int8=options.quantization == "int8",
     )
     if facts.kv is not None:
         check_size(options.kv_size and options.kv_size // options.tensor_parallel, memory)

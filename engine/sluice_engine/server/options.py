@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeVar
 from sluice import contract
 from sluice.models.tensor_parallel import MAX_RANKS
 from sluice.models.uri import UriInvalid, name_of, parse_uri
-from sluice_engine.config import SWAP_SIZE, EngineOptions
+from sluice_engine.config import SWAP_SIZE, EngineOptions, Quantization
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import policies
 from sluice_engine.speculation.controller import MODES
@@ -23,6 +23,7 @@ SUFFIXES_BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 TASKS: Final = ("auto", "generate", "embed", "score")
 POOLINGS: Final = ("auto", "mean", "cls", "last")
+QUANTIZATIONS: Final[tuple[Quantization, ...]] = ("none", "int8")
 DEVICES: Final = ("auto", "cpu", "cuda")
 ATTENTION_BACKENDS: Final = ("auto", "sluice", "torch")
 FETCH_ERRORS: Final[tuple[Literal["exit", "retry"], ...]] = ("exit", "retry")
@@ -106,6 +107,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         task=reader.choice("task", TASKS),
         pooling=reader.choice("pooling", POOLINGS),
         dtype=reader.choice("dtype", DTYPES),
+        quantization=reader.choice("quantization", QUANTIZATIONS),
         device=reader.choice("device", DEVICES),
         attention_backend=reader.choice("attention-backend", ATTENTION_BACKENDS),
         tensor_parallel=reader.integer("tensor-parallel", 1, MAX_RANKS, 1),

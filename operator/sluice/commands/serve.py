@@ -40,6 +40,9 @@ def serve(
     task: Annotated[Text, _option("task", "auto, generate, embed or score. [the model's]", "TASK")] = None,
     pooling: Annotated[Text, _option("pooling", "Embeddings: auto, mean, cls or last. [the model's]", "NAME")] = None,
     dtype: Annotated[Text, _option("dtype", "auto, float32, bfloat16 or float16. [auto]", "DTYPE")] = None,
+    quantization: Annotated[
+        Text, _option("quantization", "none, or int8 weights and products on the CPU. [none]", "NAME")
+    ] = None,
     device: Annotated[Text, _option("device", "auto, cpu or cuda. [auto]", "DEVICE")] = None,
     attention_backend: Annotated[
         Text, _option("attention-backend", "Attention on a GPU: auto, sluice or torch. [auto]", "NAME")

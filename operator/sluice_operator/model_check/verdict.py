@@ -110,6 +110,7 @@ def _plan(spec: LLMDeploymentSpec, record: ModelRecord, reserved: int) -> Plan:
     dtype = record.facts.dtype or "bfloat16" if spec.model.dtype == "auto" else spec.model.dtype
     return Plan(
         dtype=dtype,
+        int8=spec.model.quantization == "int8",
         max_model_length=spec.model.max_model_length,
         kv_size=int(amount_of(kv.size)) if kv.size else None,
         kv_share=kv.memory_percent / 100,

@@ -49,6 +49,7 @@ def engine_arguments(resource: LLMDeployment, *, asks_read_token: bool = False) 
         **secret_flags(spec.auth),
         **source_flags(spec.model),
         "dtype": spec.model.dtype,
+        "quantization": None if spec.model.quantization == "none" else spec.model.quantization,
         # The device is explicit: if a GPU is requested and none is visible, the engine must fail, not run on the CPU.
         "device": "cuda" if engine.accelerator.count else "cpu",
         "tensor-parallel": engine.accelerator.count if engine.accelerator.count > 1 else None,

@@ -18,6 +18,7 @@ from sluice_engine.backend.batch_builder import BatchBuilder
 from sluice_engine.backend.cpu import acceptance, native
 from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.cpu.native import NativeAttention
+from sluice_engine.config import Quantization
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.model import attention, loader
 from sluice_engine.model.introspection import Structure, observe
@@ -105,14 +106,14 @@ def plain_logits(case: Case) -> torch.Tensor:
         return torch.stack([model(torch.tensor([tokens])).logits[0, -1].float() for tokens in texts])
 
 
-def paged_logits(case: Case, kernel: NativeAttention) -> torch.Tensor | None:
+def paged_logits(case: Case, kernel: NativeAttention, quantization: Quantization = "none") -> torch.Tensor | None:
     """The same through the compiled decoder, what came before as chunks of an earlier step; None where it refuses."""
     model = case.model()
     attention.register()
     model.set_attn_implementation(attention.NAME)
     structure = observe(model, CPU)
     shape = structure.kv_shape(case.dtype)
-    if not acceptance.compile_forward(model, structure, shape, kernel):
+    if acceptance.compile_forward(model, structure, shape, kernel, quantization) is not None:
         return None
     assert isinstance(model.forward, NativeDecoder)
     blocks = -(-128 // BLOCK)

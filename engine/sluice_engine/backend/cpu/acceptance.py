@@ -1,7 +1,7 @@
 """Decides by a numerical comparison whether the compiled decoder runs a loaded model.
 
 If its logits, keys and values equal the model's within CLOSE, the compiled decoder runs the model; otherwise torch
-does.
+does. With int8 weights the model in its own dtype is the reference, within CLOSE_INT8.
 """
 
 import logging
@@ -13,25 +13,32 @@ import torch
 from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.cpu.native import NativeAttention
 from sluice_engine.backend.probe import OutputMismatch, Probe, module_logits
+from sluice_engine.config import Quantization
 from sluice_engine.model.decoder_parts import recognise
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.kv_cache import KVShape
 
 _log = logging.getLogger(__name__)
 CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.1}  # relative to the largest logit, key or value
+CLOSE_INT8 = 0.25
 
 
 @torch.inference_mode()
 def compile_forward(
-    module: torch.nn.Module, structure: Structure, shape: KVShape, kernel: NativeAttention | None
-) -> bool:
-    """Replace the module's `forward` by the compiled decoder if it computes this model. Returns False otherwise. The
-    weights are packed and the plain ones dropped, one product at a time. Raises OutputMismatch.
+    module: torch.nn.Module,
+    structure: Structure,
+    shape: KVShape,
+    kernel: NativeAttention | None,
+    quantization: Quantization = "none",
+) -> str | None:
+    """Replace the module's `forward` by the compiled decoder. Returns None, or why it does not compute this model, as a
+    clause. The weights are packed and the plain ones dropped, one product at a time. Raises OutputMismatch.
     """
-    parts = recognise(module, structure) if kernel is not None else None
-    if kernel is None or parts is None or not parts.dense:
-        _log.info("the model's layers are run by torch")
-        return False
+    if kernel is None:
+        return "the library of compiled kernels is not there"
+    parts = recognise(module, structure)
+    if parts is None or not parts.dense:
+        return "the compiled decoder has no layers of this kind"
     begun = time.perf_counter()
     probe = Probe(
         shape, parts.head.out_features, getattr(module.config, "max_position_embeddings", None), torch.device("cpu")
@@ -40,17 +47,20 @@ def compile_forward(
     expected = probe.record(forward)
     probing = time.perf_counter() - begun
     try:
-        decoder = NativeDecoder(parts, kernel, shape.head_dim)
+        decoder = NativeDecoder(parts, kernel, shape.head_dim, quantization)
     except ValueError as error:
-        _log.info("the model's layers are run by torch: the compiled decoder does not have %s", error)
-        return False
+        return f"the compiled decoder does not have {error}"
     module.forward = decoder
     begun = time.perf_counter()
-    difference = probe.difference(forward, expected, CLOSE[shape.dtype])
+    close = CLOSE_INT8 if quantization == "int8" else CLOSE[shape.dtype]
+    difference = probe.difference(forward, expected, close)
     if difference is not None:
         raise OutputMismatch(difference)
     probing += time.perf_counter() - begun
     _log.info(
-        "the model's layers are run by the compiled decoder, compared on %d tokens in %.2f s", probe.tokens, probing
+        "the model's layers are run by the compiled decoder%s, compared on %d tokens in %.2f s",
+        " with int8 weights" if quantization == "int8" else "",
+        probe.tokens,
+        probing,
     )
-    return True
+    return None

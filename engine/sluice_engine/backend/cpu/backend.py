@@ -14,7 +14,8 @@ from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.backend.pool_memory import PoolMemory, host_memory
 from sluice_engine.backend.probe import OutputMismatch
 from sluice_engine.backend.runner import Runner
-from sluice_engine.config import EngineOptions
+from sluice_engine.config import EngineOptions, Quantization
+from sluice_engine.errors import InvalidOption
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.attention import PagedAttention, set_attention
 from sluice_engine.model.fusion import fuse
@@ -30,6 +31,9 @@ class CpuBackend:
     """See `base.Backend`."""
 
     device = _CPU
+
+    def __init__(self, quantization: Quantization = "none") -> None:
+        self._quantization = quantization
 
     def native_dtype(self, checkpoint: torch.dtype) -> torch.dtype:
         """The checkpoint's dtype if it is float32, or bfloat16 and the processor has its instructions; else float32."""
@@ -49,20 +53,29 @@ class CpuBackend:
         return module
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
-        """The module, run by the compiled decoder or with compiled attention and fused layers."""
+        """The module, run by the compiled decoder or with compiled attention and fused layers. Raises InvalidOption for
+        int8 weights of a model that the compiled decoder does not run.
+        """
         kernel = native.find(torch.get_num_threads())
         module, structure = read()
         try:
-            compiled = compile_forward(module, structure, structure.kv_shape(dtype), kernel)
+            refused = compile_forward(module, structure, structure.kv_shape(dtype), kernel, self._quantization)
+            if refused is not None:
+                _log.info("the model's layers are run by torch: %s", refused)
         except OutputMismatch as difference:
-            _log.warning(
-                "the compiled decoder gives other logits than this model (%s): its layers are run by torch", difference
+            refused = f"the compiled decoder gives other logits than this model ({difference})"
+            if self._quantization == "none":
+                _log.warning("the model's layers are run by torch: %s", refused)
+                module, structure = read()
+        if refused is None:
+            return module, structure
+        if self._quantization != "none":
+            raise InvalidOption(
+                f"--quantization {self._quantization} is computed by the compiled decoder, which does not run this "
+                f"model: {refused}. Leave the option out to compute in {str(dtype).removeprefix('torch.')}."
             )
-            module, structure = read()
-            compiled = False
-        if not compiled:
-            set_attention((call.module for call in structure.calls), PagedAttention(native=kernel))
-            fuse(module, structure, packs=True)
+        set_attention((call.module for call in structure.calls), PagedAttention(native=kernel))
+        fuse(module, structure, packs=True)
         return module, structure
 
     def memory(self, swap_size: int) -> PoolMemory:

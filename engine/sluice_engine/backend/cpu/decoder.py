@@ -13,6 +13,7 @@ import torch
 from sluice_engine.backend.cpu.huge_pages import zeroed_memory
 from sluice_engine.backend.cpu.native import NativeAttention, step_struct
 from sluice_engine.backend.cpu.structs import Decoder, DecoderLayer, Product, Step, Work
+from sluice_engine.config import Quantization
 from sluice_engine.control.step_deadline import Cut, Deadline
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.decoder_parts import DecoderParts, LayerParts
@@ -78,17 +79,20 @@ class PackedEmbedding(torch.nn.Module):
 
 
 class NativeDecoder:
-    """Replaces a model's `forward`. It consumes the parts: each weight is packed and then dropped.
+    """Replaces a model's `forward`. It consumes the parts: each weight is packed, quantised for `int8`, and then dropped.
 
     Raises ValueError for sizes or dtypes that the compiled code does not support, before any weight is dropped.
     """
 
-    def __init__(self, parts: DecoderParts, kernel: NativeAttention, head_dim: int) -> None:
+    def __init__(
+        self, parts: DecoderParts, kernel: NativeAttention, head_dim: int, quantization: Quantization = "none"
+    ) -> None:
         self._kernel, self._library = kernel, kernel.library
+        self._int8 = int(quantization == "int8")
         self._decode = kernel.decode
         self._scratch_bytes = self._library.sluice_scratch
         self._scratch_bytes.restype = ctypes.c_int64
-        self._library.sluice_packed_rows.restype = ctypes.c_int64
+        self._library.sluice_packed_rows.restype = self._library.sluice_packed_bytes.restype = ctypes.c_int64
         self._heads, self._dtype = parts.heads, parts.embedding.weight.dtype
         self._kept: list[object] = []  # tensors that the structs point to
         self._area = torch.empty(0, dtype=torch.uint8)
@@ -175,6 +179,7 @@ class NativeDecoder:
         work = Work(heads=parts.heads, kv_heads=kv_heads, dim=head_dim, block_size=1)
         work.bf16 = int(self._dtype == torch.bfloat16)
         sizes = Decoder(hidden=parts.embedding.embedding_dim, inner=layer.dense.down.in_features)
+        sizes.head.int8 = self._int8
         if self._dtype not in _DTYPES:
             raise ValueError(f"weights of {self._dtype}")
         if self._library.sluice_can_decode(ctypes.byref(sizes), ctypes.byref(work), self._kernel.level):
@@ -205,18 +210,19 @@ class NativeDecoder:
                     for linear, each in zip(linears, biases, strict=True)
                 ]
             )
-        product = Product(None, None, weight.shape[1], weight.shape[0], kind)
-        rows = self._library.sluice_packed_rows(ctypes.byref(product), self._kernel.level)
-        packed = self._memory(rows * weight.shape[1] * weight.itemsize)
+        product = Product(None, None, weight.shape[1], weight.shape[0], kind, self._int8)
+        bf16, level = int(self._dtype == torch.bfloat16), self._kernel.level
+        rows = self._library.sluice_packed_rows(ctypes.byref(product), level)
+        packed = self._memory(self._library.sluice_packed_bytes(ctypes.byref(product), bf16, level))
         packed_bias = self._memory(rows * 4) if bias is not None else None
         self._library.sluice_pack(
             ctypes.byref(product),
             ctypes.c_void_p(weight.contiguous().data_ptr()),
             ctypes.c_void_p(bias.data_ptr() if bias is not None else None),
-            int(self._dtype == torch.bfloat16),
+            bf16,
             ctypes.c_void_p(packed),
             ctypes.c_void_p(packed_bias),
-            self._kernel.level,
+            level,
         )
         for linear in linears:
             _drop(linear)

@@ -39,7 +39,7 @@ class Product(ctypes.Structure):
     _fields_ = (
         ("packed", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("inner", "outer", "kind")),
+        *((name, ctypes.c_int64) for name in ("inner", "outer", "kind", "int8")),
     )
 
 

@@ -13,8 +13,8 @@ import torch
 from sluice_engine.backend.cuda.attention import Attention
 from sluice_engine.backend.cuda.decoder import build_decoder
 from sluice_engine.backend.cuda.ops import KERNELS
-from sluice_engine.backend.cuda.products import Quantised, unquantised
-from sluice_engine.backend.cuda.sharded_ops import sharded
+from sluice_engine.backend.cuda.ops.products import Quantised, unquantised
+from sluice_engine.backend.cuda.ops.sharded import sharded
 from sluice_engine.backend.parallel.group import Group
 from sluice_engine.backend.probe import OutputMismatch, Probe, module_logits
 from sluice_engine.model.decoder_parts import recognise

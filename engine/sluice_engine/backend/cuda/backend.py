@@ -20,7 +20,7 @@ from sluice_engine.backend.cuda.loading.quantised import QuantisedLayers
 from sluice_engine.backend.cuda.loading.weights import Keep, Target, read_module, without_memory
 from sluice_engine.backend.cuda.memory import CudaMemory, DeviceMemory, Trial, device_memory, measure, pool_memory
 from sluice_engine.backend.cuda.modules import swap_modules
-from sluice_engine.backend.cuda.products import Quantised, unquantised
+from sluice_engine.backend.cuda.ops.products import Quantised, unquantised
 from sluice_engine.backend.cuda.runner import GraphRunner
 from sluice_engine.backend.parallel.group import Group
 from sluice_engine.backend.parallel.shard import check_planned, connect, sharded_weight, share_of

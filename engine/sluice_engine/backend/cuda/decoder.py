@@ -1,4 +1,4 @@
-"""Runs a whole forward pass by the table of operations (`ops.py`), from the parts that `recognise` finds."""
+"""Runs a whole forward pass by the table of operations (`ops/table.py`), from the parts that `recognise` finds."""
 
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ from sluice_engine.backend.cuda.feed_forward.experts import (
     experts_output,
 )
 from sluice_engine.backend.cuda.ops import KERNELS, Ops
-from sluice_engine.backend.cuda.products import Product, Quantised, product_of, unquantised
+from sluice_engine.backend.cuda.ops.products import Product, Quantised, product_of, unquantised
 from sluice_engine.backend.cuda.step_tensors import StepTensors, step_tensors
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.decoder_parts import DecoderParts, DenseParts, ExpertParts, LayerParts

@@ -14,7 +14,7 @@ from sluice_engine.backend.cuda.decoder import DecoderShape, FusedDecoder, Fused
 from sluice_engine.backend.cuda.device_queue import HostQueue
 from sluice_engine.backend.cuda.feed_forward.dense import Dense
 from sluice_engine.backend.cuda.feed_forward.experts import Experts
-from sluice_engine.backend.cuda.products import Product
+from sluice_engine.backend.cuda.ops.products import Product
 from sluice_engine.backend.cuda.readback import Readback
 from sluice_engine.backend.cuda.sampling.columns import DeviceSampling
 from sluice_engine.model.kv_cache import KVCache, KVShape

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from sluice_engine.backend.cuda.ops import Ops
-from sluice_engine.backend.cuda.products import Product, Quantised, product_of, unquantised
+from sluice_engine.backend.cuda.ops.products import Product, Quantised, product_of, unquantised
 from sluice_engine.model.decoder_parts import DenseParts
 
 

@@ -12,7 +12,7 @@ import torch
 
 from sluice_engine.backend.cuda.feed_forward.dense import Dense, dense_of, dense_output
 from sluice_engine.backend.cuda.ops import Ops
-from sluice_engine.backend.cuda.products import Product
+from sluice_engine.backend.cuda.ops.products import Product
 from sluice_engine.model.decoder_parts import ExpertParts
 from sluice_kernels import moe
 from sluice_kernels.moe import ExpertWeights, Routing, RoutingRule, Shared

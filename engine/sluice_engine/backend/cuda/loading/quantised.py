@@ -14,7 +14,7 @@ from safetensors import safe_open
 
 from sluice.models.files import loaded_names
 from sluice.models.quantisation import Quantisation
-from sluice_engine.backend.cuda.products import QuantisedWeight
+from sluice_engine.backend.cuda.ops.products import QuantisedWeight
 from sluice_engine.model.quantised.checkpoint import PARTS, WORDS, unpack_layer
 from sluice_kernels import w4a16, w8a16
 from sluice_kernels.repack import repack

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch.nn.functional import embedding
 
-from sluice_engine.backend.cuda.ops import Operation, Ops
+from sluice_engine.backend.cuda.ops.table import Operation, Ops
 from sluice_engine.backend.parallel.collectives import embedded, joined_logits
 from sluice_engine.backend.parallel.group import Group
 

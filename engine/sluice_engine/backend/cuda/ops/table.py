@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch.nn.functional import embedding, linear
 
-from sluice_engine.backend.cuda.products import product
+from sluice_engine.backend.cuda.ops.products import product
 from sluice_kernels.kv_write import kv_write
 from sluice_kernels.moe import Routing, moe, route
 from sluice_kernels.paged_decode import paged_decode

@@ -1,0 +1,275 @@
+/* Products of a step's rows with a weight of 8-bit integers.
+ *
+ * Included once per instruction set, before product.h. Each output of the weight has a scale (symmetric), and each
+ * row has a scale and an integer that stands for 0 (asymmetric, computed at run time). A few outliers would make the
+ * scale coarse: up to OUTLIERS values beyond OUTLYING mean magnitudes keep what 8 bits do not hold as an excess.
+ * out = (Σ (row - zero) · weight + Σ excess · weight) · row scale · output scale. The sums are exact, because
+ * (255 · MAX_INNER + LARGEST · OUTLIERS) · 127 fits 32 bits, so a row's result does not depend on the other rows.
+ *
+ * A panel holds the outputs' scales, then the sums of their weights, then the weights in groups of GROUP inputs. With
+ * QUADS the processor multiplies unsigned with signed bytes, and zero · Σ weight is subtracted. Otherwise a row is
+ * stored in 16 bits without its zero, and the processor multiplies pairs.
+ */
+
+#ifdef QUADS
+#define GROUP 4
+#define UNSIGNED 1
+typedef uint8_t NAME(element);
+#else
+#define GROUP 2
+#define UNSIGNED 0
+typedef int16_t NAME(element);
+#endif
+typedef NAME(element) NAME(elements) __attribute__((vector_size(LANES * sizeof(NAME(element)))));
+
+#ifdef QUADS
+static INLINE NAME(ints) NAME(widen)(const int8_t *weights) { return (NAME(ints))_mm512_loadu_si512(weights); }
+
+static INLINE NAME(ints) NAME(dot)(NAME(ints) sum, NAME(ints) row, NAME(ints) weights) {
+    return (NAME(ints))_mm512_dpbusd_epi32((__m512i)sum, (__m512i)row, (__m512i)weights);
+}
+#else
+/* Returns 2 · LANES weights in 16 bits each. */
+static INLINE NAME(ints) NAME(widen)(const int8_t *weights) {
+    typedef int8_t bytes __attribute__((vector_size(2 * LANES)));
+    typedef int16_t shorts __attribute__((vector_size(4 * LANES)));
+    bytes narrow;
+    memcpy(&narrow, weights, sizeof narrow);
+    return (NAME(ints))__builtin_convertvector(narrow, shorts);
+}
+
+static INLINE NAME(ints) NAME(dot)(NAME(ints) sum, NAME(ints) row, NAME(ints) weights) {
+#if LANES == 16
+    return sum + (NAME(ints))_mm512_madd_epi16((__m512i)row, (__m512i)weights);
+#elif LANES == 8
+    return sum + (NAME(ints))_mm256_madd_epi16((__m256i)row, (__m256i)weights);
+#else
+    return sum + (row << 16 >> 16) * (weights << 16 >> 16) + (row >> 16) * (weights >> 16);
+#endif
+}
+#endif
+
+/* Bytes of a panel: scales, sums and weights. */
+static INLINE size_t NAME(bytes_of_panel)(int64_t inner) {
+    return (size_t)WIDTH * (sizeof(float) + sizeof(int32_t) + (size_t)((inner + 3) / 4 * 4));
+}
+
+/* What a row is quantised with, and its range without the outliers. */
+struct NAME(range) {
+    float least, most, largest;
+    int finite;
+    struct quantised_row row;
+    float outlying[OUTLIERS];
+};
+
+/* Keeps the OUTLIERS largest values, in descending order; the value that is displaced extends the range. */
+static void NAME(keep_outlier)(struct NAME(range) *range, int32_t index, float value) {
+    int place = range->row.outliers;
+    while (place > 0 && fabsf(range->outlying[place - 1]) < fabsf(value))
+        place--;
+    if (range->row.outliers < OUTLIERS) {
+        range->row.outliers++;
+    } else {
+        const float displaced = place < OUTLIERS ? range->outlying[OUTLIERS - 1] : value;
+        range->least = displaced < range->least ? displaced : range->least;
+        range->most = displaced > range->most ? displaced : range->most;
+    }
+    for (int i = range->row.outliers - 1; i > place; i--)
+        range->outlying[i] = range->outlying[i - 1], range->row.outlier[i] = range->row.outlier[i - 1];
+    if (place < OUTLIERS)
+        range->outlying[place] = value, range->row.outlier[place].index = index;
+}
+
+static struct NAME(range) NAME(range_of)(const void *in, int64_t size, int bf16) {
+    struct NAME(range) range = {.finite = 1};
+    V low = {0}, high = {0}, magnitudes = {0};
+    NAME(ints) strange = {0};
+    float sum = 0.0f;
+    int64_t whole = size / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES) {
+        const V part = NAME(load)(in, i, bf16);
+        low = PICK(part < low, part, low), high = PICK(part > high, part, high);
+        magnitudes += PICK(part < 0.0f, -part, part);
+        strange |= part - part != part - part;
+    }
+    for (int64_t i = whole; i < size; i++) {
+        const float value = NAME(get)(in, i, bf16);
+        range.least = value < range.least ? value : range.least;
+        range.most = value > range.most ? value : range.most;
+        range.finite &= value - value == 0.0f;
+        sum += fabsf(value);
+    }
+    for (int lane = 0; lane < LANES; lane++) {
+        range.least = low[lane] < range.least ? low[lane] : range.least;
+        range.most = high[lane] > range.most ? high[lane] : range.most;
+        range.finite &= !strange[lane];
+    }
+    range.largest = range.most > -range.least ? range.most : -range.least;
+    const float bound = OUTLYING * (NAME(sum)(magnitudes) + sum) / (float)size;
+    if (!range.finite || !(range.largest > bound))
+        return range;
+    range.least = range.most = 0.0f; /* of the values within the bound, and of displaced ones */
+    low = high = (V){0};
+    for (int64_t i = 0; i < size; i += LANES) {
+        if (i < whole) {
+            const V zero = {0}, part = NAME(load)(in, i, bf16), magnitude = PICK(part < zero, -part, part);
+            const V inside = PICK(magnitude > bound, zero, part);
+            low = PICK(inside < low, inside, low), high = PICK(inside > high, inside, high);
+            if (!(NAME(max)(magnitude) > bound))
+                continue;
+        }
+        for (int64_t k = i; k < size && k < i + LANES; k++) {
+            const float value = NAME(get)(in, k, bf16);
+            if (fabsf(value) > bound)
+                NAME(keep_outlier)(&range, (int32_t)k, value);
+            else
+                range.least = value < range.least ? value : range.least,
+                range.most = value > range.most ? value : range.most;
+        }
+    }
+    for (int lane = 0; lane < LANES; lane++) {
+        range.least = low[lane] < range.least ? low[lane] : range.least;
+        range.most = high[lane] > range.most ? high[lane] : range.most;
+    }
+    return range;
+}
+
+/* Quantises a row: its header, and ROW_HEADER bytes later the elements. A row with a value that is not finite gets the
+ * scale NaN, so that all its results are NaN. */
+static void NAME(quantise)(const void *in, int64_t size, int bf16, void *out) {
+    struct NAME(range) range = NAME(range_of)(in, size, bf16);
+    const float fine = range.most / 255.0f - range.least / 255.0f, coarse = range.largest / LARGEST;
+    const float step = fine > coarse ? fine : coarse;
+    const int usable = range.finite && step > SMALLEST; /* below it, 1 / step overflows: the row counts as zeros */
+    const float inverse = usable ? 1.0f / step : 0.0f;
+    const int32_t zero = (int32_t)rintf(-range.least * inverse), stored = UNSIGNED ? zero : 0;
+    NAME(element) *to = (NAME(element) *)((char *)out + ROW_HEADER);
+    range.row.scale = range.finite ? usable ? step : 0.0f : NAN;
+    range.row.zero = stored;
+    for (int i = 0; i < range.row.outliers; i++) {
+        const int32_t whole = (int32_t)rintf(range.outlying[i] * inverse);
+        range.row.outlier[i].excess = whole - (whole < -zero ? -zero : whole > 255 - zero ? 255 - zero : whole);
+    }
+    memcpy(out, &range.row, sizeof range.row);
+    if (!usable) {
+        memset(to, 0, sizeof *to * (size_t)((size + 3) / 4 * 4));
+        return;
+    }
+    const NAME(ints) lowest = (NAME(ints)){0} - zero, highest = lowest + 255;
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES) {
+        const V scaled = NAME(load)(in, i, bf16) * inverse + 12582912.0f; /* 1.5 · 2^23: rounds to an integer */
+        NAME(ints) whole;
+        memcpy(&whole, &scaled, sizeof whole);
+        whole -= 0x4B400000;
+        whole = PICK(whole < lowest, lowest, whole);
+        whole = PICK(whole > highest, highest, whole);
+        const NAME(elements) part = __builtin_convertvector(whole + stored, NAME(elements));
+        memcpy(to + i, &part, sizeof part);
+    }
+    for (; i < size; i++) {
+        const int32_t whole = (int32_t)rintf(NAME(get)(in, i, bf16) * inverse);
+        to[i] = (NAME(element))((whole < -zero ? -zero : whole > 255 - zero ? 255 - zero : whole) + stored);
+    }
+    for (; i % 4; i++)
+        to[i] = 0; /* its weight is 0 */
+}
+
+/* Computes the sums of a panel with `rows` quantised rows, `stride` bytes apart. */
+static INLINE void NAME(byte_sums)(const char *panel, const char *in, int64_t stride, int64_t inner, const int rows,
+                                   V (*sums)[COLUMNS]) {
+    const float *scales = (const float *)panel;
+    const int32_t *totals = (const int32_t *)(scales + WIDTH);
+    const int8_t *weights = (const int8_t *)(totals + WIDTH);
+    NAME(ints) sum[BLOCK_ROWS][COLUMNS];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < COLUMNS; c++)
+            sum[r][c] = (NAME(ints)){0};
+    for (int64_t k = 0; k < inner; k += GROUP) {
+        NAME(ints) weight[COLUMNS];
+#pragma GCC unroll 4
+        for (int c = 0; c < COLUMNS; c++) {
+            weight[c] = NAME(widen)(weights + k * WIDTH + c * LANES * GROUP);
+            if (c * LANES * GROUP % 64 == 0)
+                __builtin_prefetch(weights + (k + PREFETCHED) * WIDTH + c * LANES * GROUP);
+        }
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            int32_t group;
+            memcpy(&group, in + r * stride + ROW_HEADER + k * (int64_t)sizeof(NAME(element)), sizeof group);
+            const NAME(ints) both = (NAME(ints)){0} + group;
+#pragma GCC unroll 4
+            for (int c = 0; c < COLUMNS; c++)
+                sum[r][c] = NAME(dot)(sum[r][c], both, weight[c]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        struct quantised_row row;
+        memcpy(&row, in + r * stride, sizeof row);
+        for (int i = 0; i < row.outliers; i++) {
+            const int32_t index = row.outlier[i].index, one = 1 << (32 / GROUP * (index % GROUP));
+            const int8_t *group = weights + index / GROUP * GROUP * WIDTH;
+#pragma GCC unroll 4
+            for (int c = 0; c < COLUMNS; c++)
+                sum[r][c] += row.outlier[i].excess * NAME(dot)((NAME(ints)){0}, (NAME(ints)){0} + one,
+                                                               NAME(widen)(group + c * LANES * GROUP));
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < COLUMNS; c++) {
+            V scale;
+            NAME(ints) total;
+            memcpy(&scale, scales + c * LANES, sizeof scale);
+            memcpy(&total, totals + c * LANES, sizeof total);
+            sums[r][c] = __builtin_convertvector(sum[r][c] - row.zero * total, V) * scale * row.scale;
+        }
+    }
+}
+
+static __attribute__((noinline)) void NAME(byte_block)(const void *panel, const void *in, int64_t stride,
+                                                       int64_t inner, int rows, V (*sums)[COLUMNS]) {
+    switch (rows) {
+    case 1: NAME(byte_sums)(panel, in, stride, inner, 1, sums); break;
+    case 2: NAME(byte_sums)(panel, in, stride, inner, 2, sums); break;
+    case 3: NAME(byte_sums)(panel, in, stride, inner, 3, sums); break;
+    case 4: NAME(byte_sums)(panel, in, stride, inner, 4, sums); break;
+    case 5: NAME(byte_sums)(panel, in, stride, inner, 5, sums); break;
+    default: NAME(byte_sums)(panel, in, stride, inner, 6, sums); break;
+    }
+}
+
+/* Quantises one output of a weight, or zeros for NULL, to a column of a panel. An output with a weight that is not
+ * finite gets the scale NaN. */
+static void NAME(pack_output)(char *panel, int64_t column, const void *weight, int64_t inner, int bf16) {
+    float *scales = (float *)panel, largest = 0.0f, scale = 0.0f, inverse = 0.0f;
+    int32_t *totals = (int32_t *)(scales + WIDTH), total = 0;
+    int8_t *weights = (int8_t *)(totals + WIDTH);
+    int finite = 1;
+    for (int64_t k = 0; weight != NULL && k < inner; k++) {
+        const float magnitude = fabsf(NAME(get)(weight, k, bf16));
+        largest = magnitude > largest ? magnitude : largest;
+        finite &= magnitude - magnitude == 0.0f;
+    }
+    if (!finite)
+        scale = NAN;
+    else if (largest > SMALLEST)
+        scale = largest / 127.0f, inverse = 127.0f / largest;
+    for (int64_t k = 0; k < (inner + 3) / 4 * 4; k++) {
+        const int valid = finite && weight != NULL && k < inner;
+        const int8_t value = valid ? (int8_t)rintf(NAME(get)(weight, k, bf16) * inverse) : 0;
+        weights[k / GROUP * GROUP * WIDTH + column * GROUP + k % GROUP] = value;
+        total += value;
+    }
+    scales[column] = scale;
+    totals[column] = total;
+}
+
+/* Unpacks an output's weights. */
+static void NAME(unpack_output)(const char *panel, int64_t column, int64_t inner, int bf16, void *out) {
+    const float scale = ((const float *)panel)[column];
+    const int8_t *weights = (const int8_t *)(panel + WIDTH * (sizeof(float) + sizeof(int32_t)));
+    for (int64_t k = 0; k < inner; k++)
+        NAME(put)(out, k, scale * weights[k / GROUP * GROUP * WIDTH + column * GROUP + k % GROUP], bf16);
+}
