@@ -209,3 +209,22 @@ def test_a_catastrophic_regex_costs_its_own_request_at_most(served: Served, rege
     )
     assert given.status in (200, 400)
     assert served.request("POST", CHAT, {"model": "tiny", "messages": QUESTION, "max_tokens": 2}).status == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_character_that_the_length_limit_cuts_is_not_sent(client: OpenAI, stream: bool) -> None:
+    texts = [cut(client, "a🙂", tokens, stream) for tokens in range(1, 7)]
+    assert texts[-1] == ("a🙂", "stop")
+    assert texts.count(("a", "length")) > 1  # after the letter, and within the bytes that follow it
+    assert {text for text, _ in texts} <= {"", "a", "a🙂"}
+
+
+def cut(client: OpenAI, text: str, tokens: int, stream: bool) -> tuple[str, str | None]:
+    """Text and finish reason of a completion that must be `text` within a number of tokens."""
+    extra = {"structured_outputs": {"choice": [text]}}
+    if not stream:
+        (choice,) = client.completions.create(model="tiny", prompt="Hi", max_tokens=tokens, extra_body=extra).choices
+        return choice.text, choice.finish_reason
+    chunks = client.completions.create(model="tiny", prompt="Hi", max_tokens=tokens, extra_body=extra, stream=True)
+    choices = [chunk.choices[0] for chunk in chunks]
+    return "".join(choice.text for choice in choices), choices[-1].finish_reason
