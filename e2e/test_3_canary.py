@@ -39,7 +39,8 @@ def load(cluster: Cluster, operator: Operator, settings: Settings) -> Iterator[j
     cluster.patch("llmd", "chat", {"spec": {"slo": SLO, "scaling": scaling, "rollout": {"canary": CANARY}}})
     wait_for("2 pods serve", lambda: len(stable(cluster)) == len(cluster.pods("chat")) == 2, timeout=300)
     yield jobs.start_official(cluster, "tried", image, "chat", operator.gateway_url, CLIENTS, AT_MOST)
-    cluster.patch("llmd", "chat", {"spec": {"rollout": {"canary": None}}})
+    engine = {"template": manifests.engine()["template"], "image": None}  # a spec that was rolled back would apply now
+    cluster.patch("llmd", "chat", {"spec": {"engine": engine, "rollout": {"canary": None}}})
 
 
 def test_a_changed_spec_gets_its_share_of_the_requests_and_is_promoted_by_its_slo(
