@@ -11,7 +11,6 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from sluice import contract
 from sluice_gateway.replicas.static import parse_backend
 from sluice_gateway.routing import PolicyName
 
@@ -24,25 +23,27 @@ class BadSource(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The options of `sluice gateway`, whose help describes them. Empty `namespaces` without `backends`: all namespaces."""
+    """The options of `sluice gateway`, whose help describes them and which has their defaults. Empty `namespaces` without
+    `backends`: all namespaces.
+    """
 
-    backends: tuple[str, ...] = ()
-    namespaces: tuple[str, ...] = ()
-    service: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 8080
-    admin_port: int = contract.GATEWAY_ADMIN_PORT
-    policy: PolicyName = "PrefixAware"
-    session_header: str | None = None
-    queue_requests: int = 1024
-    queue_seconds: float = 30.0
-    api_keys_file: str | None = None
-    engine_token_file: str | None = None
-    read_key_file: str | None = None
-    is_read_guarded: bool = False
-    gateways: int = 1
-    grace_seconds: float = contract.DRAIN_GRACE_SECONDS
-    drain_seconds: float = 300.0
+    backends: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    service: str | None
+    host: str
+    port: int
+    admin_port: int
+    policy: PolicyName
+    session_header: str | None
+    queue_requests: int
+    queue_seconds: float
+    api_keys_file: str | None
+    engine_token_file: str | None
+    read_key_file: str | None
+    is_read_guarded: bool
+    gateways: int
+    grace_seconds: float
+    drain_seconds: float
 
 
 def check_source(arguments: Arguments, *, all_namespaces: bool) -> None:

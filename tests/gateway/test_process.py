@@ -105,8 +105,9 @@ def test_options_that_name_no_engines_or_two_sources_are_refused(options: list[s
 
 def test_the_serving_process_gets_all_that_the_command_was_told() -> None:
     told = Arguments(
-        namespaces=("a", "b"), service="a/gateways", host="0.0.0.0", policy="RoundRobin", session_header="x-chat",
-        queue_requests=0, api_keys_file="/keys/ä.yaml", grace_seconds=0.5,
+        backends=(), namespaces=("a", "b"), service="a/gateways", host="0.0.0.0", port=1, admin_port=2, policy="RoundRobin",
+        session_header="x-chat", queue_requests=0, queue_seconds=0.5, api_keys_file="/keys/ä.yaml", engine_token_file=None,
+        read_key_file="/keys/read", is_read_guarded=True, gateways=3, grace_seconds=0.5, drain_seconds=1.5,
     )  # fmt: skip
     assert parse(msgspec.json.encode(told).decode()) == told
 

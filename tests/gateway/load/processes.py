@@ -39,33 +39,32 @@ async def gateway_process(engines: Sequence[FakeEngine], log: Path, *options: st
     backends = [
         part for engine in engines for part in ("--backend", f"{engine.backend.url},{engine.backend.admin_url}")
     ]
-    with log.open("wb") as file:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "sluice", "gateway", *backends, "--port", "0", "--admin-port", "0", *options,
-            stderr=file, env=os.environ | {"SLUICE_LOG_FORMAT": "json"},
-        )  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sluice", "gateway", *backends, "--port", "0", "--admin-port", "0", *options,
+        stderr=asyncio.subprocess.PIPE, env=os.environ | {"SLUICE_LOG_FORMAT": "json"},
+    )  # fmt: skip
+    assert process.stderr is not None
+    copying: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(120):
-            ports = await _ports(process, log)
-        yield GatewayProcess(process, *ports)
+            first = await process.stderr.readline()
+        copying = asyncio.create_task(_copy(process.stderr, log))
+        yield GatewayProcess(process, *_ports(first))
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
+        if copying is not None:
+            await copying
 
 
-async def _ports(process: asyncio.subprocess.Process, log: Path) -> tuple[int, int]:
-    """The ports in its first line. Raises RuntimeError if it ends without one."""
-    while process.returncode is None:
-        if ports := _listening(log):
-            return ports
-        await asyncio.sleep(0.02)
-    raise RuntimeError(f"no port is in {log}")
+async def _copy(lines: asyncio.StreamReader, log: Path) -> None:
+    with log.open("wb") as file:
+        while part := await lines.read(1 << 16):
+            file.write(part)
 
 
-def _listening(log: Path) -> tuple[int, int] | None:
-    line, end, _ = log.read_bytes().partition(b"\n")
-    if not end:
-        return None
-    data, admin = re.findall(r":(\d+)", json.loads(line)["message"])
+def _ports(first: bytes) -> tuple[int, int]:
+    """The ports in the first line of the log."""
+    data, admin = re.findall(r":(\d+)", json.loads(first)["message"])
     return int(data), int(admin)

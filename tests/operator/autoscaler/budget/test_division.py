@@ -74,6 +74,6 @@ def test_what_is_noted_again_unchanged_changes_nothing() -> None:
     division.shares(budget(MANY, others), own)
     for want in (own, *others):
         division.note(want)
-    division.drop("nobody")
+    division.drop("absent")
     division.shares(budget(MANY, others), own)
     assert division.count == 1
