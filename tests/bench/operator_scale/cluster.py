@@ -48,7 +48,7 @@ class Cluster:
                 raise
 
     async def prepare(self, scale: int) -> None:
-        """Create everything but the operator. The pods come once it runs."""
+        """Create nodes, namespaces, the operator's account and the kind of the resources."""
         await self.create(CRDS, yaml.safe_load(crd_text()))
         for name in (SYSTEM, *objects.namespaces(scale)):
             await self._namespace(name)
@@ -58,6 +58,9 @@ class Cluster:
             await self.create("/api/v1/nodes", node)
             await self.create(_LEASES, objects.lease(node["metadata"]["name"]))
         await self._wait_for_resources()
+
+    async def create_resources(self, scale: int) -> None:
+        """Create the LLMDeployments. Their pods come once an operator runs."""
         await self._all(self.create(_resources(number), objects.resource(number)) for number in range(scale))
 
     async def _namespace(self, name: str) -> None:

@@ -50,10 +50,11 @@ async def _report(out: Path, say: Callable[[str], None], scale: int) -> Report:
     async with AsyncExitStack() as stack:
         cluster = Cluster(await stack.enter_async_context(await connect()))
         stack.push_async_callback(cluster.remove, scale)
-        say(f"creating {scale} LLMDeployments")
         await cluster.prepare(scale)
         alive = asyncio.create_task(cluster.keep_nodes_alive(scale))
         stack.callback(alive.cancel)
+        say(f"creating {scale} LLMDeployments")
+        await cluster.create_resources(scale)
         kubeconfig.write_text(await cluster.kubeconfig())
         await stack.enter_async_context(local_addresses(os.environ.get("POD_CIDR") or _POD_CIDR))
         answers = await stack.enter_async_context(responder(metrics))
