@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice import contract
+from sluice.event_loop import loop_factory
 from sluice.httpapi.garbage import collect_rarely
 from sluice_gateway.routes import MAX_IN_FLIGHT
 from sluice_gateway.server import Gateway
@@ -36,7 +37,7 @@ class DrainTimes:
 def run(gateway: Callable[[], AbstractAsyncContextManager[Gateway]], times: DrainTimes) -> None:
     """Serve by the gateway that `gateway()` opens until SIGTERM or SIGINT, then drain. Raises what opening it raises."""
     _raise_open_files()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(gateway, times))
 
 
@@ -47,15 +48,6 @@ def _raise_open_files() -> None:
     if soft != resource.RLIM_INFINITY and soft < most:
         with contextlib.suppress(OSError, ValueError):  # some systems have a lower maximum than the reported limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed."""
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        return None
-    return uvloop.new_event_loop
 
 
 async def _serve(open_gateway: Callable[[], AbstractAsyncContextManager[Gateway]], times: DrainTimes) -> None:

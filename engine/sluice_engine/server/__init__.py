@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from sluice import contract
+from sluice.event_loop import loop_factory
 from sluice.httpapi.garbage import collect_rarely
 from sluice_engine.server.app import Server, StartFailed, write_termination_message
 from sluice_engine.server.engine.client import ENGINE_MODULE
@@ -27,7 +28,7 @@ def serve(raw: Mapping[str, str | None], say: Callable[[str], None], engine_modu
     try:
         options, settings = parse(raw)
         collect_rarely()
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_run(Server, options, settings, engine_module))
     except OptionInvalid as error:
         reason = contract.REASON_PORT_TAKEN if isinstance(error, PortTaken) else contract.REASON_INVALID_OPTION
@@ -44,11 +45,3 @@ def _fail(say: Callable[[str], None], reason: str, error: Exception, code: int) 
     say(str(error))
     write_termination_message(reason, str(error))
     return code
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from sluice import contract
+from sluice.event_loop import loop_factory
 from sluice_kube.api import connect
 from sluice_operator.cluster.cache import Feed, ObjectCache, Resync
 from sluice_operator.cluster.cache.store import is_newer
@@ -56,7 +57,8 @@ def main(settings: Settings) -> int:
     """Run until a signal or a fault and return the exit code."""
     logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
-        return asyncio.run(run(settings))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(run(settings))
     except (ClusterError, OSError) as error:
         log.error("%s", error)
         return contract.EXIT_FAILED
