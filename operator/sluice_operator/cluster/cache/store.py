@@ -2,7 +2,7 @@
 
 An object is replaced only by a newer one. So neither an event from before the operator's own write nor two events in
 the wrong order can hide that write (the mutation cache of controller-runtime's users). Deletions are remembered for the
-same reason, until the next list. Objects are kept as JSON: it takes a tenth of the memory of a dict, and no reader can change them.
+same reason, until the next list. Objects are kept packed: they take a fiftieth of the memory of a dict, and no reader can change them.
 """
 
 from collections import defaultdict
@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import orjson
-
 from sluice import contract
+from sluice_operator.cluster.cache.packing import Packing
 from sluice_operator.cluster.cache.slim import slim
 from sluice_operator.cluster.client import Key, Object, controller_of, served_name
 
@@ -22,7 +21,7 @@ Name = tuple[str, str]  # namespace and name
 @dataclass(frozen=True, slots=True)
 class _Entry:
     version: str
-    text: bytes
+    packed: bytes
     key: Key | None  # of the LLMDeployment that it is or belongs to
     index: tuple[str, str]  # (namespace, served name) of an LLMDeployment, ("", uid of the controller) of the others
 
@@ -35,6 +34,10 @@ class _Kind:
     entries: dict[Name, _Entry] = field(default_factory=dict)
     indexed: defaultdict[tuple[str, str], set[Name]] = field(default_factory=lambda: defaultdict(set))
     deleted: dict[Name, str] = field(default_factory=dict)  # since that list, with the version of the deletion
+    packing: Packing = field(default_factory=Packing)
+
+    def unpacked(self, where: Name) -> Object:
+        return self.packing.unpack(self.entries[where].packed)
 
 
 class ObjectCache:
@@ -51,8 +54,8 @@ class ObjectCache:
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return the object, or None if it is not known."""
-        entry = self._kinds[kind].entries.get((namespace, name))
-        return None if entry is None else _loaded(entry)
+        found = self._kinds[kind]
+        return found.unpacked((namespace, name)) if (namespace, name) in found.entries else None
 
     def version(self, kind: str, namespace: str, name: str) -> str:
         """Return the resourceVersion of the object; empty if it is not known."""
@@ -79,7 +82,7 @@ class ObjectCache:
             return False
         self._drop(found, where)
         kept = slim(kind, thing)
-        entry = _Entry(version, orjson.dumps(kept), key_of(kind, kept), _index(kind, kept))
+        entry = _Entry(version, found.packing.pack(kept), key_of(kind, kept), _index(kind, kept))
         found.entries[where] = entry
         found.indexed[entry.index].add(where)
         return True
@@ -122,7 +125,7 @@ class ObjectCache:
 
     def _indexed(self, kind: str, index: tuple[str, str]) -> list[Object]:
         found = self._kinds[kind]
-        return [_loaded(found.entries[where]) for where in sorted(found.indexed.get(index, ()))]
+        return [found.unpacked(where) for where in sorted(found.indexed.get(index, ()))]
 
     @staticmethod
     def _drop(found: _Kind, where: Name) -> bool:
@@ -156,11 +159,6 @@ def _index(kind: str, thing: Object) -> tuple[str, str]:
     if kind == contract.KIND:
         return str(thing["metadata"].get("namespace", "")), str(served_name(thing))
     return "", controller_of(thing)
-
-
-def _loaded(entry: _Entry) -> Object:
-    thing: Object = orjson.loads(entry.text)
-    return thing
 
 
 def _name(thing: Mapping[str, Any]) -> Name:
