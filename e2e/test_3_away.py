@@ -17,7 +17,7 @@ from sluice import contract
 
 RESTORED = 30.0  # seconds within which a child is restored, and within which the operator acts after an outage
 SLO = {"ttftMilliseconds": 3000, "itlMilliseconds": 120}  # values that differ from the engine's defaults
-LEAST_AWAY = 35.0  # seconds: longer than the TTL of limits at the default interval
+LEAST_AWAY = 45.0  # seconds: longer than the TTL of limits at the default interval
 KUBELET_SYNC = 100.0  # seconds: the kubelet updates a volume within one and a half of its sync periods of 60 s
 OUTAGE = 25.0  # seconds without an API server: longer than the Lease duration
 CROWD = 60  # paused resources that exist when an operator starts

@@ -14,7 +14,7 @@ from sluice_operator.reconcile.context import Context
 
 log = logging.getLogger(__name__)
 
-_TTL_INTERVALS: Final = 5.0  # TTL of the limits in intervals
+_TTL_INTERVALS: Final = 8.0  # TTL of the limits in intervals
 _SPARE_INTERVALS: Final = 3.0  # limits are sent again while this is left: two late or failed passes change no engine
 _QUEUE_CHANGE: Final = 0.1  # share by which the bound of the queue, which follows each sample, must move to be sent
 

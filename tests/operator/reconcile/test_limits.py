@@ -125,8 +125,8 @@ async def test_limits_that_are_in_force_are_not_sent_again_until_they_expire_soo
         before = len(engines.patched)
         await reconciler.reconcile(KEY)
         times += [clock.now] * (len(engines.patched) - before)
-    assert {later - earlier for earlier, later in itertools.pairwise(times)} == {15.0}
-    assert set(engines.lasting) == {30.0}
+    assert {later - earlier for earlier, later in itertools.pairwise(times)} == {25.0}
+    assert set(engines.lasting) == {40.0}
 
 
 async def test_an_engine_that_reports_other_limits_is_sent_them_at_once() -> None:
