@@ -55,7 +55,8 @@ class Settings:
     estimate_writes: float = 0.4
     scrape_timeout: float = 2.0
     scrape_concurrency: int = 256  # concurrent calls to engines, bounded for memory; each ends by its timeout
-    workers: int = 200  # concurrent passes, bounded for memory; shared connections have separate bounds
+    workers: int = 200  # concurrent passes, most of which wait for engines; shared connections have separate bounds
+    acting_passes: int = 32  # of them decide and write: manifests take memory, and each is to end before its timeout
     error_backoff_cap: float = 15.0
     pod_namespace: str = "default"  # namespace of the Lease
     lease_name: str = "sluice-operator"  # one per release, so that two releases can share a namespace

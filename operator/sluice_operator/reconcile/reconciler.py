@@ -4,6 +4,7 @@ A pass reads the whole state whatever triggered it. If it is interrupted after a
 the same state. The cluster and `sluice up` run this code, each over its own `ClusterClient`.
 """
 
+import asyncio
 import logging
 import math
 from collections.abc import Mapping
@@ -70,6 +71,7 @@ class Reconciler:
         self.decisions: dict[Key, Decision] = {}  # the newest per resource, for display
         self.upgrades = UpgradeSlots(context.settings.max_upgrades)
         self.budgets = AcceleratorBudgets()
+        self._acting = asyncio.Semaphore(context.settings.acting_passes)
 
     async def reconcile(self, key: Key) -> float:
         """Return the seconds until the next pass; GONE after a deletion. Raises ClusterError; the caller then retries."""
@@ -92,11 +94,8 @@ class Reconciler:
         try:
             if target is not None and not facts.conflict and not facts.is_paused:
                 facts = await self._check_model(target, facts)
-            if target is not None and facts.is_applied and not facts.is_paused:
-                facts = await self._decide_and_act(target, facts)
-            await self._report(key, document, facts)
-            if target is not None and facts.decision is not None:
-                await self._save_estimates(target, facts.decision)
+            async with self._acting:
+                await self._act(key, document, target, facts)
         except OwnerDeleted as error:
             log.info("the pass ends: %s", error)
             self.forget(key)
@@ -144,6 +143,14 @@ class Reconciler:
         is_written = facts.choice is not None and facts.choice.is_kept
         verdict = await check_model(target, self.context, is_written=is_written)
         return replace(facts, model_problem=verdict.problem, model_not_checked=verdict.not_checked)
+
+    async def _act(self, key: Key, document: Object, target: Target | None, facts: Facts) -> None:
+        """Everything of a pass that computes and writes. Raises ClusterError, OwnerDeleted."""
+        if target is not None and facts.is_applied and not facts.is_paused:
+            facts = await self._decide_and_act(target, facts)
+        await self._report(key, document, facts)
+        if target is not None and facts.decision is not None:
+            await self._save_estimates(target, facts.decision)
 
     async def _decide_and_act(self, target: Target, facts: Facts) -> Facts:
         """Decide and write the children and limits; the rest of a pass writes only the status and Events."""
