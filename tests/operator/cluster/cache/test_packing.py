@@ -36,7 +36,7 @@ def test_each_reader_has_an_object_of_its_own() -> None:
     assert packing.unpack(packed) == {"spec": {"replicas": 1}}
 
 
-def test_pods_that_are_alike_take_a_quarter_of_their_text() -> None:
+def test_pods_of_one_fleet_take_a_quarter_of_their_text() -> None:
     packing = Packing()
     packing.pack(pod("first"))
     second = pod("second")
