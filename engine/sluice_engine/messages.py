@@ -50,6 +50,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     waited: float = 0.0
     cache_salt: str = ""  # the client's own separation of cached prefixes, within its tenant
     output_token_ids: tuple[int, ...] = ()  # the output as far as another replica has produced it
+    prompt_tag: str = ""  # names the prompt in `KvEvents`; "" without a reader
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,13 +112,19 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """Reject new requests from now on and finish the accepted ones."""
 
 
+class FollowKv(msgspec.Struct, frozen=True, tag=True):
+    """Send `KvEvents` from now on, or no longer."""
+
+    on: bool
+
+
 class StateRequest(msgspec.Struct, frozen=True, tag=True):
     """Request a snapshot, answered by a `StateReply` with the same token."""
 
     token: int
 
 
-ToEngine = Submit | Encode | Cancel | LimitsPatch | BaseLimits | TenantWeights | Drain | StateRequest
+ToEngine = Submit | Encode | Cancel | LimitsPatch | BaseLimits | TenantWeights | Drain | FollowKv | StateRequest
 
 # --- engine process → HTTP process -----------------------------------------------------------------------------
 
@@ -226,6 +233,27 @@ class StepReport(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     shadow: ShadowCounts | None = None  # None: no arrival since the previous report
 
 
+class KvStored(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The prompt that was tagged so is computed: the numbers of its leading blocks of `block_tokens` tokens that can be hit."""
+
+    tag: str
+    tokens: int
+    block_tokens: int
+    blocks: tuple[int, ...]
+
+
+class KvRemoved(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """These blocks, which a `KvStored` has named, can be hit no longer."""
+
+    blocks: tuple[int, ...]
+
+
+class KvEvents(msgspec.Struct, frozen=True, tag=True):
+    """What has happened to the blocks of tagged prompts, in order; sent after the report of a step, if anything has."""
+
+    events: tuple[KvStored | KvRemoved, ...]
+
+
 class StateReply(msgspec.Struct, frozen=True, tag=True):
     """The scheduler's snapshot as JSON-serialisable data: requests, blocks by owner, limits and the last steps."""
 
@@ -233,7 +261,7 @@ class StateReply(msgspec.Struct, frozen=True, tag=True):
     state: dict[str, object]
 
 
-FromEngine = Loading | Ready | Failed | Rejected | StepReport | StateReply
+FromEngine = Loading | Ready | Failed | Rejected | StepReport | KvEvents | StateReply
 
 # --- frames ----------------------------------------------------------------------------------------------------
 

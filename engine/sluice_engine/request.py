@@ -37,6 +37,7 @@ class Request:
     cache_salt: str = ""  # cached prefixes are shared only within one tenant and salt
     offered_before: bool = False  # another replica rejected it: that one counted its arrival
     waited: float = 0.0  # seconds since its arrival that it spent in a gateway's queue
+    prompt_tag: str = ""  # names the prompt in the events of the cache, until these have said where it is stored
     ttft_target: float | None = None  # seconds from arrival; None: no own target, so it is never rejected for it
     itl_target: float | None = None  # seconds; None: the engine's
     pooling: bool = False  # embedding or score: computed in a single step, caches no KV and has no output tokens

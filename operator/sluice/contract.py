@@ -71,6 +71,8 @@ PATH_LIMITS: Final = "/limits"
 PATH_DRAIN: Final = "/drain"
 PATH_STATE: Final = "/state"
 PATH_LOAD: Final = "/load"
+PATH_KV_EVENTS: Final = "/kv_events"  # server-sent events; the fields are in sluice_engine.server.api.kv_events
+TYPE_EVENTS: Final = "text/event-stream"
 PATH_HELD: Final = "/held"  # of a gateway in a cluster
 
 HEADER_REQUEST_ID: Final = "x-request-id"
@@ -96,6 +98,9 @@ HEADER_READ_TOKEN: Final = "x-sluice-read-token"
 
 # From the gateway to an engine: milliseconds that the request has waited in the gateway, which count towards its targets.
 HEADER_WAITED_MS: Final = "x-sluice-waited-ms"
+
+# From the gateway to an engine: the name of the request's prompt in the engine's PATH_KV_EVENTS.
+HEADER_PROMPT_TAG: Final = "x-sluice-prompt-tag"
 
 # --- how the operator starts an engine -------------------------------------------------------------------------
 
@@ -261,6 +266,7 @@ GATEWAY_RESUMED: Final = "sluice_gateway_resumed_streams_total"
 GATEWAY_IN_FLIGHT: Final = "sluice_gateway_requests_in_flight"
 GATEWAY_HELD: Final = "sluice_gateway_requests_held"
 GATEWAY_REPLICAS: Final = "sluice_gateway_replicas"  # {state=ready|out}
+GATEWAY_FOLLOWED: Final = "sluice_gateway_followed_replicas"
 GATEWAY_FAULTS: Final = "sluice_gateway_replica_faults_total"  # {kind}: faults that took a replica out
 GATEWAY_REJECTIONS: Final = (
     "sluice_gateway_rejections_total"  # {reason}: answered by the gateway itself, before a replica

@@ -15,6 +15,7 @@ from sluice_gateway.arguments import Arguments, BadSource, parse
 from sluice_gateway.keys.gatekeeper import KeyOptions, KeysInvalid
 from sluice_gateway.process import DrainTimes, run
 from sluice_gateway.queueing import QueueLimits
+from sluice_gateway.replicas.kv_feeds import FeedTimes
 from sluice_gateway.replicas.read_access import ReadOptions
 from sluice_gateway.replicas.static import parse_backend
 from sluice_gateway.server import Gateway, GatewayOptions, PortTaken
@@ -49,6 +50,7 @@ def _opened(arguments: Arguments) -> Callable[[], AbstractAsyncContextManager[Ga
 
 def _options(arguments: Arguments) -> GatewayOptions:
     keys, token, reads = arguments.api_keys_file, arguments.engine_token_file, arguments.read_key_file
+    backends = arguments.backend_read_token_file
     return GatewayOptions(
         arguments.host,
         arguments.port,
@@ -63,7 +65,12 @@ def _options(arguments: Arguments) -> GatewayOptions:
             None if keys is None else Path(keys), None if token is None else Path(token), arguments.gateways
         ),
         tracing=tracing.from_environment("sluice-gateway"),
-        reads=ReadOptions(None if reads is None else Path(reads), is_guarded=arguments.is_read_guarded),
+        reads=ReadOptions(
+            None if reads is None else Path(reads),
+            is_guarded=arguments.is_read_guarded,
+            token=None if backends is None else Path(backends),
+        ),
+        kv_feeds=FeedTimes() if arguments.is_following_kv else None,
     )
 
 

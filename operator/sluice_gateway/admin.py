@@ -65,5 +65,6 @@ class AdminRoutes:
         ready = sum(state.ready for state in states)
         self._metrics.replicas.labels("ready").set(ready)
         self._metrics.replicas.labels("out").set(len(states) - ready)
+        self._metrics.followed.set(sum(state.is_followed for state in states))
         self._metrics.held.set(self._held())
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})

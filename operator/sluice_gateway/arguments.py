@@ -40,7 +40,9 @@ class Arguments:
     api_keys_file: str | None
     engine_token_file: str | None
     read_key_file: str | None
+    backend_read_token_file: str | None
     is_read_guarded: bool
+    is_following_kv: bool
     gateways: int
     grace_seconds: float
     drain_seconds: float
@@ -54,6 +56,11 @@ def check_source(arguments: Arguments, *, all_namespaces: bool) -> None:
     if service is not None and (backends or not all(service.partition("/"))):
         raise BadSource(
             "--service is NAMESPACE/NAME of the gateways' Service, and needs --namespace or --all-namespaces"
+        )
+    if arguments.backend_read_token_file is not None and not backends:
+        raise BadSource(
+            "--backend-read-token-file needs --backend: the engines of a cluster have tokens of their own, which derive from "
+            "--read-key-file"
         )
     for backend in backends:
         parse_backend(backend)

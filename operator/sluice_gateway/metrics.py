@@ -38,6 +38,7 @@ class GatewayMetrics:
         self.in_flight = create_gauge(contract.GATEWAY_IN_FLIGHT, self._registry)
         self.held = create_gauge(contract.GATEWAY_HELD, self._registry)
         self.replicas = create_gauge(contract.GATEWAY_REPLICAS, self._registry)
+        self.followed = create_gauge(contract.GATEWAY_FOLLOWED, self._registry)
         self.rejections = create_counter(contract.GATEWAY_REJECTIONS, self._registry)
         self.faults = create_counter(contract.GATEWAY_FAULTS, self._registry)
         self.queued = create_gauge(contract.GATEWAY_QUEUED, self._registry)

@@ -28,6 +28,7 @@ from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.rejection_log import RejectionLog
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.fleet import Fleet
+from sluice_gateway.replicas.kv_feeds import FeedTimes, KvFeeds
 from sluice_gateway.replicas.read_access import ReadOptions, ReadTokens
 from sluice_gateway.replicas.scraper import Scraper
 from sluice_gateway.routes import MAX_IN_FLIGHT, DataPort, routes
@@ -48,7 +49,8 @@ class GatewayOptions:
     """Options of a gateway. Port 0 selects a free port; without an admin port there is none.
 
     `session_header` names the header by which clients name their conversations; None: they cannot. `queue` bounds the
-    requests that wait while all replicas are at their limits; None: engines queue for themselves.
+    requests that wait while all replicas are at their limits; None: engines queue for themselves. `kv_feeds` None: the
+    engines' events of their KV caches are not followed.
     """
 
     host: str = "127.0.0.1"
@@ -63,6 +65,7 @@ class GatewayOptions:
     keys: KeyOptions = field(default_factory=KeyOptions)
     tracing: Tracing | None = None  # the gateway closes it at its end
     reads: ReadOptions = field(default_factory=ReadOptions)
+    kv_feeds: FeedTimes | None = None
 
 
 class Gateway:
@@ -89,7 +92,7 @@ class Gateway:
         self.fleet = Fleet(
             backends, options.policy, lambda kind: self._metrics.faults.labels(kind).inc(), names, canaries
         )
-        self._read_tokens = ReadTokens(options.reads.key)
+        self._read_tokens = ReadTokens(options.reads.key, options.reads.token)
         read_token = self._read_tokens.of_release if options.reads.is_guarded else None
         if catalog is None:
             self._admin = AdminRoutes(self.fleet, lambda: self._hold_queue.held, self._metrics, read_token=read_token)
@@ -151,6 +154,9 @@ class Gateway:
         try:
             await self.scraper.scrape()  # before the first request: until then any replica may have any model
             self._tasks = [asyncio.create_task(each) for each in (self.scraper.run(), self._gatekeeper.follow())]
+            if self._options.kv_feeds is not None and self._options.policy == "PrefixAware":
+                feeds = KvFeeds(self._session, self.fleet, self._read_tokens, self._options.kv_feeds)
+                self._tasks.append(asyncio.create_task(feeds.run()))
             self._data = self._data_port(self._session)
             data = web.ServerRunner(HttpServer(self._data, self._limits), shutdown_timeout=1.0)
             self._port = await self._listen(data, self._options.port)

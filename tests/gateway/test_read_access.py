@@ -81,7 +81,7 @@ async def test_without_the_key_no_reader_is_answered_and_without_the_option_all_
 
 def test_a_key_that_comes_late_or_is_replaced_is_read_within_a_second(tmp_path: Path) -> None:
     now = [10.0]
-    tokens = ReadTokens(tmp_path / "key", lambda: now[0])
+    tokens = ReadTokens(tmp_path / "key", clock=lambda: now[0])
     assert tokens.of(OWNER) == ""
     for key in (KEY, read_key(b"n" * 32)):
         (tmp_path / "key").write_text(key)

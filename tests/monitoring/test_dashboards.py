@@ -103,6 +103,7 @@ def test_each_measured_series_is_on_some_dashboard() -> None:
         "sluice_gateway_cached_prompt_tokens_total",
         "sluice_gateway_chosen_total",
         "sluice_gateway_expected_cached_prompt_tokens_total",
+        "sluice_gateway_followed_replicas",  # only with gateway.kvEvents
         "sluice_gateway_prompt_tokens_total",
         "sluice_gateway_requests_in_flight",
         "sluice_kv_block_seconds_total",

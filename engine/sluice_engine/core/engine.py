@@ -21,7 +21,8 @@ from sluice_engine.core.executor import Execute, RunningStep, StepPipeline
 from sluice_engine.core.ranks.leading_runner import LeadingRunner, OtherRanks
 from sluice_engine.core.startup import LoadedEngine, Progress
 from sluice_engine.core.step_report import StepReporter, snapshot
-from sluice_engine.core.translation import delta_of, request_of, seed_of
+from sluice_engine.core.translation import delta_of, kv_events_of, request_of, seed_of
+from sluice_engine.kvcache.event_log import EventLog
 from sluice_engine.scheduler import Plan, Scheduler
 from sluice_engine.scheduler.lookahead import planning_time
 from sluice_perfmodel.settings import PERFMODEL
@@ -128,6 +129,16 @@ class EngineLoop:
     def set_tenant_weights(self, message: messages.TenantWeights) -> None:
         """Replace the tenants' weights: what is charged from now on counts by them."""
         self.scheduler.state.counters.set_weights(message.weights)
+
+    def follow_kv(self, message: messages.FollowKv) -> None:
+        """Record what happens to the blocks of tagged prompts, or no longer."""
+        self.scheduler.pool.log = EventLog() if message.on else None
+
+    def take_kv_events(self) -> messages.KvEvents | None:
+        """What has happened to them since the last call; None for nothing."""
+        log = self.scheduler.pool.log
+        events = None if log is None else log.take()
+        return kv_events_of(events) if events else None
 
     def drain(self) -> None:
         """Reject new requests from now on and finish the accepted ones."""

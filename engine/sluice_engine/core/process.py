@@ -137,6 +137,8 @@ def serve(channel: MessageChannel, engine: "EngineLoop") -> None:
         report = engine.step()
         if report is not None:
             channel.send(report)
+            if (events := engine.take_kv_events()) is not None:
+                channel.send(events)
         wait = 0.0 if report is not None and engine.has_work else IDLE_SECONDS
 
 
@@ -156,6 +158,8 @@ def _handle(channel: MessageChannel, engine: "EngineLoop", message: messages.ToE
             engine.set_tenant_weights(message)
         case messages.Drain():
             engine.drain()
+        case messages.FollowKv():
+            engine.follow_kv(message)
         case messages.StateRequest():
             channel.send(messages.StateReply(message.token, engine.state()))
 

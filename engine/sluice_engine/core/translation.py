@@ -1,10 +1,13 @@
 """Converts socket messages to scheduler requests, and scheduler outcomes to deltas."""
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
 
 from sluice_engine import messages
 from sluice_engine.backend.runner import StepResult
+from sluice_engine.kvcache.event_log import KvEvent
 from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Outcome
@@ -40,6 +43,17 @@ def delta_of(outcome: Outcome, result: StepResult) -> messages.Delta:
     )
 
 
+def kv_events_of(events: Iterable[KvEvent]) -> messages.KvEvents:
+    """The socket message for recorded events; successive removals are one."""
+    found: list[messages.KvStored | messages.KvRemoved] = []
+    for removed, group in groupby(events, lambda event: isinstance(event, int)):
+        if removed:
+            found.append(messages.KvRemoved(tuple(event for event in group if isinstance(event, int))))
+        else:
+            found += [messages.KvStored(*event) for event in group if not isinstance(event, int)]
+    return messages.KvEvents(tuple(found))
+
+
 def seed_of(requested: int | None) -> int:
     """The requested seed, or an unpredictable one if None."""
     return secrets.randbits(64) if requested is None else requested
@@ -62,6 +76,7 @@ def _generation_request(message: messages.Submit, model: LoadedModel) -> Request
         offered_before=message.offered_before,
         waited=message.waited,
         cache_salt=message.cache_salt,
+        prompt_tag=message.prompt_tag,
     )
     request.known += message.output_token_ids  # as of a preempted request: computed again, and not delivered again
     return request

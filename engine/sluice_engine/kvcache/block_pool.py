@@ -20,6 +20,8 @@ from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
+from sluice_engine.kvcache.event_log import EventLog
+
 HOLE = -1  # in a block table: no block, because no layer of the group attends so far back
 _ROOT = hashlib.sha256(b"sluice prefix index").digest()
 
@@ -67,6 +69,7 @@ class BlockPool:
             raise ValueError(f"a pool needs blocks: num_blocks={num_blocks}, block_size={block_size}")
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self.log: EventLog | None = None  # while a reader follows the cache
         self._references = [0] * num_blocks
         self._hash_of: list[bytes | None] = [None] * num_blocks
         self._index: dict[bytes, int] = {}
@@ -116,7 +119,7 @@ class BlockPool:
                 found.append(self._index[group_digest(hashes[logical], group)] if held else HOLE)
         return found
 
-    def _plain_prefix(self, hashes: Sequence[bytes]) -> list[int]:
+    def _plain_prefix(self, hashes: Iterable[bytes]) -> list[int]:
         found: list[int] = []
         for digest in hashes:
             block = self._index.get(digest)
@@ -208,6 +211,10 @@ class BlockPool:
             self._index[digest] = block
             self._hash_of[block] = digest
 
+    def find(self, digests: Iterable[bytes]) -> tuple[int, ...]:
+        """The indexed blocks of the leading `digests`, up to the first that is not indexed."""
+        return tuple(self._plain_prefix(digests))
+
     def check(self, tables: Iterable[Sequence[int]]) -> None:
         """Recount everything from the block tables. Raises RuntimeError that names the difference."""
         counted = Counter(block for table in tables for block in table if block != HOLE)
@@ -237,3 +244,5 @@ class BlockPool:
         if digest is not None:
             del self._index[digest]
             self._hash_of[block] = None
+            if self.log is not None:
+                self.log.removed(block)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sluice_engine.kvcache.block_pool import HOLE, BlockPool, extend_hashes, first_seen, group_digest
 from sluice_engine.kvcache.config import CacheConfig
+from sluice_engine.kvcache.event_log import PromptStored
 from sluice_engine.request import Request
 
 PreemptionKey = Callable[[Request], tuple[float, int]]  # unique per request; the smallest keeps its blocks the longest
@@ -234,6 +235,22 @@ class BlockTables:
         self.hash_known(request)
         self._index(request, (logical,))
         request.indexed = logical + 1
+
+    def log_prompt(self, request: Request) -> None:
+        """Record in which blocks the prompt of a tagged request lies, once it is computed.
+
+        Of several groups of layers the first with full attention stands for all: their blocks are evicted together. Without
+        one, a cached prefix may lack its beginning, and nothing is recorded.
+        """
+        if request.computed < request.prompt_length:
+            return
+        tag, request.prompt_tag = request.prompt_tag, ""
+        log, size = self.pool.log, self._config.block_size
+        if log is None or None not in self._config.windows:
+            return
+        group = self._config.windows.index(None)
+        digests = (group_digest(digest, group) for digest in request.hashes[: request.prompt_length // size])
+        log.stored(PromptStored(tag, request.prompt_length, size, self.pool.find(digests)))
 
     def _index(self, request: Request, logical_blocks: Sequence[int]) -> list[int]:
         """Add the blocks of these logical blocks to the prefix index, and return them."""

@@ -188,6 +188,8 @@ class StepSettler:
     def _report(self, request: Request, token_ids: tuple[int, ...], finish: Finish | None, error: str | None) -> None:
         now, first, last, started = self._now, not request.delivered, request.last_token_at, request.first_scheduled_at
         request.delivered = True
+        if request.prompt_tag:
+            self._tables.log_prompt(request)
         waited = max(0.0, (now if started is None else started) - request.arrived_at) if first else 0.0
         gap = None if last is None else now - last
         # By position: names cost as much again, and there is one of these for each token of the engine.

@@ -24,6 +24,7 @@ from sluice_engine.grammar.checker import GrammarChecker
 from sluice_engine.limits import Limits, LimitsInForce, at_start
 from sluice_engine.server.auth.metrics import AccessMetrics
 from sluice_engine.server.engine.client import EngineClient
+from sluice_engine.server.engine.kv_feed import KvFeed
 from sluice_engine.server.errors import BadRequest, Unavailable
 from sluice_engine.server.lifecycle import Lifecycle, Phase
 from sluice_engine.server.metrics import EngineMetrics
@@ -77,6 +78,8 @@ class Serving:
         self.access_metrics = AccessMetrics()
         self.lifecycle = lifecycle
         self.engine = engine
+        self.kv_feed = KvFeed(engine.send)
+        engine.on_kv_events = self.kv_feed.publish
         self.grammars = GrammarChecker()
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="encode")
         self.loading: messages.Loading | None = None

@@ -91,6 +91,22 @@ def gateway(
             metavar="FILE",
         ),
     ] = None,
+    backend_read_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the token of the --read-token-file of the engines in --backend; a new token applies within a "
+            "second.",
+            metavar="FILE",
+        ),
+    ] = None,
+    kv_events: Annotated[
+        bool,
+        typer.Option(
+            "--kv-events",
+            help="Follow /kv_events of the engines' admin ports, so that prefixes which an engine has evicted are known at "
+            "once. For PrefixAware. [caches are estimated]",
+        ),
+    ] = False,
     metrics_auth: Annotated[
         MetricsAuth,
         typer.Option(help="Whether reads of the admin port, except probes, need the token of --read-key-file."),
@@ -134,6 +150,8 @@ def gateway(
         api_keys_file=None if api_keys_file is None else str(api_keys_file),
         engine_token_file=None if engine_token_file is None else str(engine_token_file), gateways=gateways,
         read_key_file=None if read_key_file is None else str(read_key_file),
+        backend_read_token_file=None if backend_read_token_file is None else str(backend_read_token_file),
+        is_following_kv=kv_events,
         is_read_guarded=metrics_auth is MetricsAuth.token,
         grace_seconds=grace_seconds, drain_seconds=drain_seconds,
     )  # fmt: skip

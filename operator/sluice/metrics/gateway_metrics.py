@@ -23,6 +23,7 @@ GATEWAY: Final = (
     gauge(contract.GATEWAY_IN_FLIGHT, "Requests in flight."),
     gauge(contract.GATEWAY_HELD, "Requests held while no replica is ready."),
     gauge(contract.GATEWAY_REPLICAS, "Replicas by state.", Label("state", contract.GATEWAY_REPLICA_STATES)),
+    gauge(contract.GATEWAY_FOLLOWED, "Replicas whose events of the KV cache arrive."),
     counter(
         contract.GATEWAY_REJECTIONS,
         "Requests that the gateway rejected itself.",

@@ -235,6 +235,8 @@ class Proxy:
         """The replica's answer at its first bytes, its 503, or why there is neither: "refused" or "lost"."""
         request, backend, way = offer.request, attempt.state.backend, offer.way
         headers = engine_headers(request, way.request_id, number, way.waited_seconds)
+        if attempt.tag:
+            headers[contract.HEADER_PROMPT_TAG] = attempt.tag
         if way.span is not None:
             headers.update(way.span.headers())
         asked = Request(request.method, request.rel_url.raw_path_qs, headers.items(), offer.body)

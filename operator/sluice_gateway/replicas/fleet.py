@@ -1,16 +1,21 @@
 """The fleet behind one gateway: which replicas there are, in which order a request tries them, and what comes back."""
 
 import logging
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.replicas.kv_events import KvEvent, Removed, Stored
 from sluice_gateway.replicas.load import Load
 from sluice_gateway.replicas.state import SILENT, ReplicaState, fault_kind
 from sluice_gateway.routing import Canary, PolicyName, Prompt, Router
+from sluice_gateway.routing.awaited_prompts import AwaitedPrompts
+from sluice_gateway.routing.prefix_hashes import MAX_STEPS
 from sluice_gateway.routing.revisions import by_revision
+from sluice_gateway.routing.step_ties import StoredPrompt
 
 FIRST_TOKENS_PER_BYTE: Final = 0.25  # of English text, until answers have said more
 LEAST_BYTES: Final = 1024  # of a prompt that says something of the rate: the template adds tokens to a short one
@@ -26,11 +31,14 @@ class UnknownModel(Exception):
 
 @dataclass(slots=True)
 class Attempt:
-    """A request at one replica. `expected`: tokens of its prompt that were thought to be cached there."""
+    """A request at one replica. `expected`: tokens of its prompt that were thought to be cached there. `tag`: the prompt's
+    name in the replica's events; "" where these are not followed.
+    """
 
     state: ReplicaState
     prompt: Prompt
     expected: float
+    tag: str = ""
     unanswered: bool = True
 
 
@@ -53,6 +61,7 @@ class Fleet:
         self._models = models
         self._canaries = canaries
         self.router = Router(policy)
+        self._awaited = AwaitedPrompts(uuid.uuid4().hex[:12])
         self._on_fault = on_fault
         self.tokens_per_byte = FIRST_TOKENS_PER_BYTE
         self.on_room: Callable[[], None] = lambda: None  # called when a replica may have room for a request
@@ -138,6 +147,8 @@ class Fleet:
         attempt = Attempt(state, prompt, expected)
         if self._present(state):
             self.router.sent(state.replica(), prompt)
+            if state.is_followed and 0 < len(prompt.steps) < MAX_STEPS:  # of a longer prompt the length is not known
+                attempt.tag = self._awaited.add(state.backend.name, prompt)
         state.in_flight += 1
         state.prompt_tokens += prompt.tokens
         state.uncached_tokens += prompt.tokens - expected
@@ -154,6 +165,7 @@ class Fleet:
 
     def rejected(self, attempt: Attempt) -> None:
         """The replica has not computed the prompt, so that it has not cached it either."""
+        self._awaited.drop(attempt.tag)
         if self._present(attempt.state):
             self.router.caches.retract(attempt.state.backend.name, attempt.prompt, attempt.expected)
 
@@ -195,6 +207,30 @@ class Fleet:
         state.fault = None
         state.loaded(load)
         self.on_room()
+
+    def follow(self, state: ReplicaState) -> None:
+        """The replica's events of its KV cache arrive from now on."""
+        state.is_followed = True
+
+    def unfollow(self, state: ReplicaState) -> None:
+        """The replica's events have ended."""
+        state.is_followed = False
+        if self._present(state):
+            self.router.caches.unfollow(state.backend.name)
+
+    def kv_event(self, state: ReplicaState, event: KvEvent) -> None:
+        """Something has happened in the replica's KV cache."""
+        name, caches = state.backend.name, self.router.caches
+        if not self._present(state):
+            return
+        if isinstance(event, Stored):
+            prompt = self._awaited.take(name, event.prompt)
+            if prompt is not None:
+                caches.stored(name, prompt, StoredPrompt(event.tokens, event.block_tokens, event.blocks))
+        elif isinstance(event, Removed):
+            caches.removed(name, event.blocks)
+        else:
+            caches.unfollow(name)
 
     def _present(self, state: ReplicaState) -> bool:
         """False if the replica has been removed or replaced: a late answer of it says nothing of the present one."""

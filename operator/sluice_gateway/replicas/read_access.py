@@ -1,7 +1,7 @@
 """The tokens of reads: those that engines may ask of the gateway, and the one that the gateway's own admin port may ask for.
 
-All derive from one key in a file that is mounted from a Secret. The operator writes the Secret, maybe after the gateway has
-started, so the file is read again every second.
+Those of a cluster derive from one key in a file that is mounted from a Secret. The operator writes the Secret, maybe after the
+gateway has started, so the file is read again every second. Engines that are given by address have one token, in a file too.
 """
 
 import time
@@ -17,26 +17,36 @@ REFRESH_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """`key`: the file. `is_guarded`: the gateway's own admin port answers reads only with the release's token."""
+    """`key`: the file. `is_guarded`: the gateway's own admin port answers reads only with the release's token. `token`: the
+    file with the token of engines without an LLMDeployment.
+    """
 
     key: Path | None = None
     is_guarded: bool = False
+    token: Path | None = None
 
 
 class ReadTokens:
     """The tokens by the key that the file has."""
 
-    def __init__(self, key: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, key: Path | None, token: Path | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`token` is the file with the token of engines without an LLMDeployment."""
         self._file = TokenFile(key)
+        self._other_file = TokenFile(token)
+        self._other = ""
         self._clock = clock
         self._key = ""
         self._read_at: float | None = None
         self._tokens: dict[str, str] = {}  # by owner
 
     def of(self, owner: str) -> str:
-        """The token for the engines of the LLMDeployment with this uid; empty without a key or a uid."""
+        """The token for the engines of the LLMDeployment with this uid, or for those of none; empty without one."""
         self._refresh()
-        if not self._key or not owner:
+        if not owner:
+            return self._other
+        if not self._key:
             return ""
         if owner not in self._tokens:
             self._tokens[owner] = read_token(self._key, owner)
@@ -51,5 +61,6 @@ class ReadTokens:
         if self._read_at is not None and now - self._read_at < REFRESH_SECONDS:
             return
         self._read_at = now
+        self._other = self._other_file.value()
         if (key := self._file.value()) != self._key:
             self._key, self._tokens = key, {}

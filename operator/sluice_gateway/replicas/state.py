@@ -30,6 +30,7 @@ class ReplicaState:
     in_flight: int = 0  # requests of this gateway
     prompt_tokens: float = 0.0  # of those without a first byte
     uncached_tokens: float = 0.0  # of these, expected to be computed
+    is_followed: bool = False  # its events of the KV cache arrive
     foreign: int = 0  # requests at it beside this gateway's, at the last scrape
     unanswered: dict[int, Callable[[], None]] = field(default_factory=dict)  # id of the attempt → gives it up
 

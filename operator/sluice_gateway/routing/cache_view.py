@@ -4,12 +4,16 @@ Per replica an LRU list of prefix hashes, as long as the replica's KV cache: an 
 last steps age before its first ones, which other prompts share. An answer says how much of its prompt was really cached.
 If that is less than expected, the cache holds less than assumed (running requests and other gateways use it too), so the
 list becomes shorter by `SHRINK`. It grows back slowly while the expectation is right.
+
+Where a replica's events are followed, they take the place of these corrections: they name the blocks in which a prompt is
+stored, and those that leave.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
+from sluice_gateway.routing.replica_cache import ReplicaCache
+from sluice_gateway.routing.step_ties import StoredPrompt, step_ties
 from sluice_gateway.routing.values import Prompt, Replica
 
 MAX_STEPS: Final = 262_144  # in all lists; about 40 MB
@@ -18,49 +22,23 @@ GROW: Final = 1.01
 LEAST_SHARE: Final = 0.1
 
 
-class _ReplicaCache:
-    """The prefix hashes of one replica, least recently used first."""
-
-    def __init__(self) -> None:
-        self.steps: OrderedDict[int, None] = OrderedDict()
-        self.share = 1.0  # of the KV cache that holds prefixes
-
-    def leading(self, steps: Iterable[int]) -> int:
-        """Number of leading steps that are in the list."""
-        count = 0
-        for step in steps:
-            if step not in self.steps:
-                break
-            count += 1
-        return count
-
-    def use(self, steps: tuple[int, ...], most: int) -> None:
-        """Make these steps the most recently used, the first one last, and keep the `most` most recent."""
-        held = self.steps
-        for step in reversed(steps):
-            held[step] = None
-            held.move_to_end(step)
-        while len(held) > most:
-            held.popitem(last=False)
-
-
 class CacheView:
     """The probable caches of all replicas. Its memory is bounded by MAX_STEPS."""
 
     def __init__(self, max_steps: int = MAX_STEPS) -> None:
         self._max_steps = max_steps
-        self._caches: dict[str, _ReplicaCache] = {}
+        self._caches: dict[str, ReplicaCache] = {}
 
     def __len__(self) -> int:
         """Number of hashes in all lists."""
-        return sum(len(cache.steps) for cache in self._caches.values())
+        return sum(len(cache) for cache in self._caches.values())
 
     def cached_tokens(self, name: str, prompt: Prompt) -> float:
         """Leading tokens of the prompt that the replica probably has cached. The last token is always computed."""
         cache = self._caches.get(name)
         if cache is None:
             return 0.0
-        return max(0.0, min(cache.leading(prompt.steps) * prompt.step_tokens, prompt.tokens - 1.0))
+        return max(0.0, min(cache.leading_tokens(prompt.steps, prompt.step_tokens), prompt.tokens - 1.0))
 
     def sent(self, replica: Replica, prompt: Prompt) -> None:
         """The replica was sent the prompt: it will have computed, and cached, all of it."""
@@ -68,7 +46,7 @@ class CacheView:
             return
         cache = self._caches.get(replica.name)
         if cache is None:
-            cache = self._caches[replica.name] = _ReplicaCache()
+            cache = self._caches[replica.name] = ReplicaCache()
             for other in self._caches.values():
                 other.use((), self._max_steps // len(self._caches))
         cache.use(prompt.steps, self._most(cache, replica, prompt))
@@ -77,23 +55,41 @@ class CacheView:
         """The replica rejected the prompt, so it has cached no more than the `expected` tokens of before."""
         cache = self._caches.get(name)
         if cache is not None:
-            for step in prompt.steps[round(expected / prompt.step_tokens) :]:
-                cache.steps.pop(step, None)
+            cache.retract(prompt.steps[round(expected / prompt.step_tokens) :])
 
     def answered(self, name: str, prompt: Prompt, expected: float, cached: float) -> None:
         """The replica had `cached` tokens of the prompt in its cache, where `expected` were thought to be."""
         cache = self._caches.get(name)
-        if cache is None or expected <= 0.0:
+        if cache is None or cache.is_followed or expected <= 0.0:
             return
         factor = SHRINK if cached < expected - prompt.step_tokens else GROW
         cache.share = min(1.0, max(LEAST_SHARE, cache.share * factor))
+
+    def stored(self, name: str, prompt: Prompt, stored: StoredPrompt) -> None:
+        """The replica has computed the prompt, and says where it is."""
+        cache = self._caches.get(name)
+        if cache is not None:
+            cache.stored(prompt.steps, step_ties(prompt, stored))
+
+    def removed(self, name: str, blocks: Iterable[int]) -> None:
+        """These blocks have left the replica's cache."""
+        cache = self._caches.get(name)
+        if cache is not None:
+            cache.removed(blocks)
+
+    def unfollow(self, name: str) -> None:
+        """The replica's events have ended, or some were lost."""
+        cache = self._caches.get(name)
+        if cache is not None:
+            cache.unfollow()
 
     def forget(self, name: str) -> None:
         """The replica is gone, or its cache is."""
         self._caches.pop(name, None)
 
-    def _most(self, cache: _ReplicaCache, replica: Replica, prompt: Prompt) -> int:
+    def _most(self, cache: ReplicaCache, replica: Replica, prompt: Prompt) -> int:
         fair = self._max_steps // len(self._caches)
         if replica.kv_total <= 0.0:
             return fair
-        return min(fair, int(cache.share * replica.kv_total / prompt.step_tokens))
+        share = 1.0 if cache.is_followed else cache.share
+        return min(fair, int(share * replica.kv_total / prompt.step_tokens))

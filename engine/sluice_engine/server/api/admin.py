@@ -1,4 +1,4 @@
-"""Routes of the admin port: health, metrics, load, limits, drain, state.
+"""Routes of the admin port: health, metrics, load, events of the KV cache, limits, drain, state.
 
 Writes require the admin token. Reads are open to every client that the NetworkPolicy admits to the port or, with a file of
 the token of reads, require that token or the admin token; the probes of the kubelet are open.
@@ -19,6 +19,7 @@ from sluice.auth.read_tokens import UNAUTHORIZED, TokenFile, is_read_allowed
 from sluice.httpapi.body import read_object
 from sluice_engine import messages
 from sluice_engine.server.api import limits
+from sluice_engine.server.api.kv_events import kv_events
 from sluice_engine.server.api.load import load
 from sluice_engine.server.context import Serving
 from sluice_engine.server.engine.client import EngineFailed
@@ -164,6 +165,7 @@ def routes(token: AdminToken, read_token: TokenFile | None = None) -> Routes:
         contract.PATH_READYZ: {"GET": readyz},
         contract.PATH_METRICS: {"GET": read(metrics)},
         contract.PATH_LOAD: {"GET": read(load)},
+        contract.PATH_KV_EVENTS: {"GET": read(kv_events)},
         contract.PATH_LIMITS: {"GET": read(get_limits), "PATCH": guarded(patch_limits)},
         contract.PATH_DRAIN: {"POST": guarded(drain)},
         contract.PATH_STATE: {"GET": read(state)},

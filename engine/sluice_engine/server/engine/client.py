@@ -144,6 +144,7 @@ class EngineClient:
         self.failed: messages.Failed | None = None
         self.last_report: messages.StepReport | None = None
         self.last_progress = time.monotonic()
+        self.on_kv_events: Callable[[messages.KvEvents], None] = lambda _: None  # events of the KV cache
 
     @property
     def in_flight(self) -> int:
@@ -311,6 +312,8 @@ class EngineClient:
             stream = self._streams.pop(message.request_id, None)
             if stream is not None:
                 stream.reject(message)
+        elif isinstance(message, messages.KvEvents):
+            self._notify(self.on_kv_events, message)
         elif isinstance(message, messages.StateReply):
             future = self._states.get(message.token)
             if future is not None and not future.done():

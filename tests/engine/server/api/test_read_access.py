@@ -40,7 +40,7 @@ def asking(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_a_read_without_the_token_is_401_and_says_what_is_needed(
     asking: tuple[Served, Path], headers: dict[str, str]
 ) -> None:
-    for path in (*READS, "/metrics?token=r34d"):
+    for path in (*READS, contract.PATH_KV_EVENTS, "/metrics?token=r34d"):
         answer = asking[0].admin("GET", path, None, headers)
         assert answer.status == 401, path
         assert (answer.headers["www-authenticate"], answer.error["code"]) == ("Bearer", "invalid_api_key")

@@ -23,6 +23,7 @@ from sluice_engine.server.api.generation.prompt import Encoded, check_ids, encod
 from sluice_engine.server.api.generation.prompt_echo import prompt_values
 from sluice_engine.server.api.generation.response import ResponseBuilder, SampleNames
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
+from sluice_engine.server.api.kv_events import prompt_tag
 from sluice_engine.server.context import Serving, offered_before, request_id_of, waited_before
 from sluice_engine.server.engine.client import EngineFailed, Stream
 from sluice_engine.server.errors import InternalError, Unavailable
@@ -72,7 +73,7 @@ async def complete(
     entry = entry_of(request)
     entry.arrived_at, entry.usage = arrived_at, Usage(prompt=total)
     names = SampleNames(response_format.prefix, len(prompts), generation.choices.params.n)
-    submits = _submits(request, generation, prompts, params, names.groups, arrived_at)
+    submits = _submits(serving, request, generation, prompts, params, names.groups, arrived_at)
     builder: ResponseBuilder | None = None
     try:
         stream = await _submit(serving, submits)  # the engine works while the response is prepared
@@ -130,6 +131,7 @@ def _check_writable(serving: Serving, grammar: Grammar) -> None:
 
 
 def _submits(
+    serving: Serving,
     request: web.BaseRequest,
     generation: request_schema.Generation,
     prompts: Sequence[Encoded],
@@ -139,6 +141,7 @@ def _submits(
 ) -> list[messages.Submit]:
     """Returns one message per prompt. `groups` has the ids of each prompt's samples."""
     caller = caller_of(request)
+    tag = prompt_tag(request, serving) if len(prompts) == 1 else ""  # the gateway knows several as one text
     return [
         messages.Submit(
             ids[0],
@@ -153,6 +156,7 @@ def _submits(
             offered_before=offered_before(request),
             waited=waited_before(request),
             cache_salt=generation.prompt_options.cache_salt,
+            prompt_tag=tag,
             output_token_ids=() if generation.resumption is None else generation.resumption.tokens,
         )
         for ids, prompt, param in zip(groups, prompts, params, strict=True)
