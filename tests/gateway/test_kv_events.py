@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from sluice_engine import messages
 from sluice_engine.server.engine.kv_feed import HEARTBEAT, event_text
 from sluice_engine.server.engine.kv_feed import _text as engine_text
-from sluice_gateway.replicas.kv_events import MAX_EVENT_BYTES, BadFeed, EventParser, KvEvent, Lost, Removed, Stored
+from sluice_gateway.replicas.kv_events import (
+    MAX_EVENT_BYTES,
+    BadFeed,
+    Begun,
+    EventParser,
+    KvEvent,
+    Lost,
+    Removed,
+    Stored,
+)
 
 BLOCKS = st.lists(st.integers(0, 2**31 - 1), max_size=30).map(tuple)
 SENT = st.lists(
@@ -41,6 +50,7 @@ def test_what_the_engine_sends_is_read_however_it_is_cut(
 
 def test_a_missing_number_and_a_reset_are_lost_events() -> None:
     parser, gone = EventParser(), Removed((1,))
+    assert parser.feed(event_text("begin", None, {"engine": "e"})) == [Begun("e")]
     assert parser.feed(event_text("removed", 7, {"blocks": [1]})) == [gone]
     assert parser.feed(event_text("removed", 9, {"blocks": [1]})) == [Lost(), gone]
     assert parser.feed(event_text("removed", 9, {"blocks": [1]})) == [Lost(), gone]
@@ -73,6 +83,7 @@ def test_a_missing_number_and_a_reset_are_lost_events() -> None:
         + b"a" * 65
         + b'", "tokens": 9, "block_tokens": 9, "blocks": []}\n\n',
         b'event: stored\nid: 1\ndata: {"prompt": 3, "tokens": 9, "block_tokens": 9, "blocks": []}\n\n',
+        b"event: begin\ndata: {}\n\n",
         b"HTTP/1.1 200 OK\n\n",
         b"x" * (MAX_EVENT_BYTES + 1),
     ],
@@ -92,7 +103,7 @@ def test_any_bytes_are_events_or_a_wrong_feed(data: bytes) -> None:
         found = EventParser().feed(data)
     except BadFeed:
         found = []
-    assert all(isinstance(event, Stored | Removed | Lost) for event in found)
+    assert all(isinstance(event, Begun | Stored | Removed | Lost) for event in found)
     json.dumps([repr(event) for event in found])
 
 

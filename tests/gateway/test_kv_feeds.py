@@ -15,6 +15,7 @@ from aiohttp import web
 from sluice import contract
 from sluice_engine import messages
 from sluice_engine.server.engine.kv_feed import _text as event
+from sluice_engine.server.engine.kv_feed import event_text
 from sluice_gateway.replicas.kv_feeds import FeedTimes
 from sluice_gateway.replicas.read_access import ReadOptions
 from sluice_gateway.server import Gateway
@@ -35,7 +36,7 @@ class FeedingEngine(FakeEngine):
         self.asked: list[web.Request] = []
         self.status = 200
         self.type = contract.TYPE_EVENTS
-        self.first = b":\n\n"
+        self.first = event_text("begin", None, {"engine": name})
 
     async def start(self, data_port: int = 0) -> None:
         """As an engine, with the path of events."""
@@ -136,6 +137,17 @@ async def test_a_feed_that_ends_is_asked_for_again_and_meanwhile_the_cache_is_es
         await engine.send(messages.KvStored(tag_of(engine), 500, 16, ()), first=71)
         await until(lambda: cache.is_followed)
         assert known(gateway) == steps
+
+
+async def test_another_engine_behind_the_same_address_has_an_empty_cache() -> None:
+    engine = FeedingEngine()
+    async with following(engine) as gateway:
+        await followed(gateway)
+        await chosen(gateway, chat(TEXT))
+        assert known(gateway) > 0
+        engine.first = event_text("begin", None, {"engine": "restarted"})
+        engine.cut()
+        await until(lambda: known(gateway) == 0)
 
 
 async def test_lost_events_leave_an_estimate() -> None:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from sluice_gateway.replicas.backend import Backend
-from sluice_gateway.replicas.kv_events import KvEvent, Removed, Stored
+from sluice_gateway.replicas.kv_events import Begun, KvEvent, Removed, Stored
 from sluice_gateway.replicas.load import Load
 from sluice_gateway.replicas.state import SILENT, ReplicaState, fault_kind
 from sluice_gateway.routing import Canary, PolicyName, Prompt, Router
@@ -208,9 +208,11 @@ class Fleet:
         state.loaded(load)
         self.on_room()
 
-    def follow(self, state: ReplicaState) -> None:
+    def _follow(self, state: ReplicaState, engine: str) -> None:
         """The replica's events of its KV cache arrive from now on."""
-        state.is_followed = True
+        if state.engine not in ("", engine):  # it has been restarted
+            self.router.caches.forget(state.backend.name)
+        state.engine, state.is_followed = engine, True
 
     def unfollow(self, state: ReplicaState) -> None:
         """The replica's events have ended."""
@@ -223,7 +225,9 @@ class Fleet:
         name, caches = state.backend.name, self.router.caches
         if not self._present(state):
             return
-        if isinstance(event, Stored):
+        if isinstance(event, Begun):
+            self._follow(state, event.engine)
+        elif isinstance(event, Stored):
             prompt = self._awaited.take(name, event.prompt)
             if prompt is not None:
                 caches.stored(name, prompt, StoredPrompt(event.tokens, event.block_tokens, event.blocks))

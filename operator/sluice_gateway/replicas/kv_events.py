@@ -14,6 +14,12 @@ class BadFeed(Exception):
     """The feed is not what `contract.PATH_KV_EVENTS` has. The message is a clause."""
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """The first event. Another engine than that of an earlier feed has another cache."""
+
+    engine: Annotated[str, msgspec.Meta(max_length=64)]
+
+
 class Stored(msgspec.Struct, frozen=True):
     """The prompt that was tagged so lies in these blocks."""
 
@@ -34,8 +40,9 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 _FIELDS: Final = frozenset({b"", b"event", b"id", b"data", b"retry"})  # "" begins a comment
-KvEvent = Stored | Removed | Lost
-_DECODERS: Final[dict[bytes, "msgspec.json.Decoder[Stored] | msgspec.json.Decoder[Removed]"]] = {
+KvEvent = Begun | Stored | Removed | Lost
+_DECODERS: Final[dict[bytes, "msgspec.json.Decoder[Begun | Stored | Removed]"]] = {
+    b"begin": msgspec.json.Decoder(Begun),
     b"stored": msgspec.json.Decoder(Stored),
     b"removed": msgspec.json.Decoder(Removed),
 }
@@ -67,7 +74,7 @@ class EventParser:
             return []  # a comment
         if kind == b"reset":
             return [Lost()]
-        missing = [Lost()] if self._has_gap(fields.get(b"id", b"")) else []
+        missing = [Lost()] if kind != b"begin" and self._has_gap(fields.get(b"id", b"")) else []
         decoder = _DECODERS.get(kind)
         if decoder is None:
             return [*missing]  # of a newer engine

@@ -103,7 +103,6 @@ class KvFeeds:
                 return "" if response.status == 503 else _REFUSALS.get(response.status, f"has status {response.status}")
             if response.content_type != contract.TYPE_EVENTS:
                 return f"is not {contract.TYPE_EVENTS}"
-            self._fleet.follow(state)
             async for data in response.content.iter_any():
                 for event in parser.feed(data):
                     self._fleet.kv_event(state, event)

@@ -31,6 +31,7 @@ class ReplicaState:
     prompt_tokens: float = 0.0  # of those without a first byte
     uncached_tokens: float = 0.0  # of these, expected to be computed
     is_followed: bool = False  # its events of the KV cache arrive
+    engine: str = ""  # the process that they came from; "" before the first
     foreign: int = 0  # requests at it beside this gateway's, at the last scrape
     unanswered: dict[int, Callable[[], None]] = field(default_factory=dict)  # id of the attempt → gives it up
 

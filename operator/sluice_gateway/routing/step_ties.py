@@ -19,7 +19,7 @@ class StoredPrompt(NamedTuple):
 
 
 class Tie(NamedTuple):
-    """The last full block of a step, and the number of tokens up to the end of that block."""
+    """The last full block of a step, and the number of tokens up to the step's end."""
 
     block: int
     tokens: int
@@ -34,8 +34,7 @@ def step_ties(prompt: Prompt, stored: StoredPrompt) -> list[Tie | None]:
     found: list[Tie | None] = []
     per_step = stored.tokens * prompt.step_tokens / max(prompt.tokens, prompt.step_tokens)
     for number in range(1, len(prompt.steps) + 1):
-        blocks = int(number * per_step + 1e-6) // stored.block_tokens
-        place = max(0, blocks - 1)
-        is_held = place < len(stored.blocks)
-        found.append(Tie(stored.blocks[place], blocks * stored.block_tokens) if is_held else None)
+        tokens = int(number * per_step + 1e-6)
+        place = max(0, tokens // stored.block_tokens - 1)
+        found.append(Tie(stored.blocks[place], tokens) if place < len(stored.blocks) else None)
     return found

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench import show
-from tests.bench.gateway import caches, footprint, kills, overhead, simulated
+from tests.bench.gateway import caches, footprint, kills, overhead, simulated, views
 from tests.bench.show import Part
 
 OUT = Path(".out")
@@ -17,6 +17,7 @@ PARTS: Sequence[Part] = (
     Part("overhead", overhead.report),
     Part("footprint", footprint.report),
     Part("caches", caches.report),
+    Part("views", views.report),
     Part("simulated", simulated.report),
     Part("kills", kills.report),
 )

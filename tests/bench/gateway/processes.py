@@ -138,14 +138,16 @@ async def _ports(process: asyncio.subprocess.Process) -> Started:
 
 
 @asynccontextmanager
-async def paced_engines(model: Path, paces: Sequence[str], folder: Path) -> AsyncIterator[Started]:
+async def paced_engines(
+    model: Path, paces: Sequence[str], folder: Path, kv_size: str = KV_SIZE
+) -> AsyncIterator[Started]:
     """Real engines of the model, one per step-time model; their logs are in `folder`. URLs in pairs as of null engines."""
     async with AsyncExitStack() as stack:
         ports = free_ports(2 * len(paces))
         urls = tuple(f"http://127.0.0.1:{port}" for port in ports)
         started = []
         for number, pace in enumerate(paces):
-            options = ["--pace", pace, "--kv-size", KV_SIZE, "--threads", "1", "--grace-seconds", "0"]
+            options = ["--pace", pace, "--kv-size", kv_size, "--threads", "1", "--grace-seconds", "0"]
             options += ["--port", str(ports[2 * number]), "--admin-port", str(ports[2 * number + 1])]
             log = folder / f"engine-{number}.log"
             file = stack.enter_context(log.open("w"))

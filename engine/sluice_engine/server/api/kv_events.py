@@ -1,11 +1,12 @@
 """GET /kv_events: where tagged prompts are stored in the KV cache, and which of their blocks leave it, as server-sent events.
 
+    event: begin     data: {"engine": "86d1c5e0a8f4b2d7"}
     event: stored    data: {"prompt": "4f1c-12", "tokens": 70, "block_tokens": 16, "blocks": [17, 3, 4, 21]}
     event: removed   data: {"blocks": [21, 4]}
     event: reset     data: {"lost": 812}
 
 A gateway names a prompt by a header of its request. `blocks` are its leading full blocks that can be hit; a number stands for
-the same content until its removal. The ids of events are consecutive numbers; after a `reset`, which stands for events that
+the same content until its removal. Another `engine` than that of an earlier feed has another cache. The ids of events are consecutive numbers; after a `reset`, which stands for events that
 a slow reader has lost, nothing of the events before it holds. The feed has no text and no tokens of prompts.
 """
 
@@ -19,7 +20,6 @@ from sluice import contract
 from sluice.httpapi.connection_limits import WRITE_SECONDS
 from sluice.httpapi.event_response import EventResponse
 from sluice_engine.server.context import Serving
-from sluice_engine.server.engine.kv_feed import HEARTBEAT
 from sluice_engine.server.errors import ClientTooSlow
 
 HEARTBEAT_SECONDS: Final = 5.0
@@ -37,7 +37,7 @@ async def kv_events(request: web.BaseRequest, serving: Serving) -> web.StreamRes
         ending.add_done_callback(lambda _: reader.close())
         response = serving.stream_response(request, _HEADERS)
         try:
-            events: bytes | None = HEARTBEAT  # sends the headers
+            events: bytes | None = serving.kv_feed.opening
             while events is not None:
                 await _write(response, events)
                 events = await reader.next(HEARTBEAT_SECONDS)

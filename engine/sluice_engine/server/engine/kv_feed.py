@@ -6,6 +6,7 @@ behind loses all that waits for it, and gets a `reset` in its place: it can tell
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -70,6 +71,7 @@ class KvFeed:
 
     def __init__(self, follow: Callable[[messages.FollowKv], None]) -> None:
         self._follow = follow
+        self._engine = secrets.token_hex(8)
         self._readers: set[FeedReader] = set()
         self._number = 0
 
@@ -77,6 +79,11 @@ class KvFeed:
     def is_read(self) -> bool:
         """Whether there is a reader, so that prompts need their tags."""
         return bool(self._readers)
+
+    @property
+    def opening(self) -> bytes:
+        """The first event of a feed: after a restart of the engine it is another one."""
+        return event_text("begin", None, {"engine": self._engine})
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[FeedReader]:

@@ -38,6 +38,8 @@ def followed(served: Served) -> Iterator[HTTPResponse]:
     connection.request("GET", contract.PATH_KV_EVENTS)
     response = connection.getresponse()
     assert (response.status, response.getheader("Content-Type")) == (200, contract.TYPE_EVENTS)
+    assert (response.readline(), response.readline()[:16]) == (b"event: begin\n", b'data: {"engine":')
+    assert response.readline() == b"\n"
     yield response
     response.close()
     connection.close()
@@ -128,7 +130,7 @@ async def test_a_server_that_loads_or_drains_has_no_feed(port: AdminPort) -> Non
         async with client.get(port.url) as response:
             assert (response.status, port.told) == (200, [messages.FollowKv(True)])
             port.lifecycle.drain()
-            assert (await response.read()).strip(b":\n") == b""
+            assert (await response.read()).removeprefix(port.serving.kv_feed.opening).strip(b":\n") == b""
         assert port.told == [messages.FollowKv(True), messages.FollowKv(False)]
         async with client.get(port.url) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (503, "draining")
