@@ -14,7 +14,7 @@ import torch
 
 MULTIPROCESSORS: Final = {80: 108, 89: 142, 90: 132, 100: 148}  # of A100, L40S, H100 and H200, B200
 
-_POINTER = {
+POINTERS: Final = {
     torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float64: "*fp64",
     torch.float8_e4m3fn: "*fp8e4nv",
     torch.int64: "*i64", torch.int32: "*i32", torch.int16: "*i16", torch.int8: "*i8", torch.uint8: "*u8",
@@ -129,7 +129,7 @@ def _record(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], cons
 
 def _type_of(value: object) -> str:
     if isinstance(value, torch.Tensor):
-        return _POINTER[value.dtype]
+        return POINTERS[value.dtype]
     if isinstance(value, float):
         return "fp32"
     if isinstance(value, int) and not isinstance(value, bool) and value != 1:

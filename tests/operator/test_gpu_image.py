@@ -3,6 +3,7 @@
 It is not built in CI: torch's CUDA build and its libraries take gigabytes.
 """
 
+import importlib.util
 import json
 import re
 import shutil
@@ -57,8 +58,27 @@ def test_the_cuda_image_has_a_compiler_and_a_cuda_build_of_torch(dockerfile: str
         "CC": "gcc",
         "TRITON_CACHE_DIR": render.TRITON_CACHE,
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        "TRITON_CACHE_MANAGER": "sluice_kernels.image_cache:ImageCache",
+        "SLUICE_KERNELS": "/opt/sluice/kernels",
     }
     assert "ARG DEVICE" in found["build"][1].splitlines()
+
+
+@pytest.mark.parametrize(("device", "compiles"), [("cpu", False), ("cuda", True)])
+def test_the_cuda_image_has_the_kernels_where_triton_looks_for_them(
+    device: str, compiles: bool, dockerfile: str, tmp_path: Path
+) -> None:
+    """The Dockerfile's own command, with a Python that prints what it is given."""
+    (command,) = re.findall(r"^RUN (if .*precompile;.*)$", stages(dockerfile)["build"][1], re.MULTILINE)
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$TRITON_CACHE_DIR" "$@"\n')
+    python.chmod(0o755)
+    script = command.replace("/opt/sluice/bin/python", str(python))
+    environment = {"DEVICE": device, "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, check=True, text=True)
+    expected = ["/opt/sluice/kernels -m sluice_engine.backend.cuda.precompile"] if compiles else []
+    assert done.stdout.splitlines() == expected
+    assert importlib.util.find_spec("sluice_engine.backend.cuda.precompile.__main__") is not None
 
 
 @pytest.mark.parametrize(

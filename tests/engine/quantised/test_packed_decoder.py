@@ -1,7 +1,6 @@
 """The CUDA backend's fused decoder keeps quantised layers packed, and gives the tokens of the weights that they stand for."""
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,13 @@ from transformers import LlamaConfig
 from sluice_engine.backend.cuda.backend import CudaBackend
 from sluice_engine.backend.cuda.decoder import FusedDecoder, FusedLayer
 from sluice_engine.backend.cuda.feed_forward.dense import Dense
-from sluice_engine.backend.cuda.ops.products import Product, QuantisedWeight, merged, product
+from sluice_engine.backend.cuda.ops.products import QuantisedWeight, merged, product
 from sluice_engine.backend.cuda.runner import GraphRunner
 from sluice_engine.core.engine import EngineLoop
 from sluice_kernels import grouped_weights, launch
 from sluice_kernels.repack import repack
 from tests.engine.backend.cuda.simulated_device import FixedMemory
-from tests.engine.backend.cuda.test_no_synchronisation import META, Model
+from tests.engine.backend.cuda.test_no_synchronisation import Model
 from tests.engine.families import SMALL, save
 from tests.engine.oracle import options
 from tests.engine.quantised.packer import Format, quantise_folder
@@ -124,31 +123,9 @@ def test_the_product_of_merged_weights_is_that_of_each(bits: int, rows: int, shu
 @pytest.mark.parametrize(("size", "launched"), [(1, True), (64, True), (72, False), (256, False)])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_decode_step_of_quantised_layers_runs_on_tensors_without_values(bits: int, size: int, launched: bool) -> None:
-    model = Model(2, 1024, 2048, 8, vocab=512)
+    model = Model(2, 1024, 2048, 8, vocab=512, bits=bits)
     step = model.step()
-    weights = step.decoder._weights
-    layers = tuple(_packed(layer, bits) for layer in weights.layers)
-    step.decoder._weights = replace(weights, layers=layers)
     with launch.recording(90) as launches:
         step(size)
     products = sum(one.kernel.__name__ == "_grouped_product" for one in launches)
-    assert products == (4 * len(layers) if launched else 0)
-
-
-def _packed(layer: FusedLayer, bits: int) -> FusedLayer:
-    """The layer with quantised weights of the same sizes, without values."""
-
-    def packed(of: Product) -> Product:
-        assert isinstance(of.weight, torch.Tensor)
-        outputs, inner = of.weight.shape
-        words = torch.empty(inner * bits // 32, outputs, dtype=torch.int32, device=META)
-        scales = torch.empty(inner // grouped_weights.GROUP, outputs, dtype=torch.float16, device=META)
-        grouped = grouped_weights.GroupedWeights(words, scales, scales.to(torch.int16))
-        return Product(QuantisedWeight((grouped,), bits), of.bias)
-
-    return replace(
-        layer,
-        query_key_value=packed(layer.query_key_value),
-        output=packed(layer.output),
-        feed_forward=Dense(packed(feed_forward_of(layer).gate_up), packed(feed_forward_of(layer).down)),
-    )
+    assert products == (4 * model.layers if launched else 0)

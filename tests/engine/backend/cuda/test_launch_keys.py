@@ -5,10 +5,11 @@ import torch
 
 from sluice_engine.backend.batch_builder import BatchBuilder
 from sluice_engine.backend.cuda.decode_step import DecodeStep
+from sluice_engine.backend.cuda.precompile.sizes import META
 from sluice_engine.backend.cuda.step_tensors import StepTensors, step_tensors
 from sluice_engine.scheduler import Row
 from sluice_kernels import launch
-from tests.engine.backend.cuda.test_no_synchronisation import BLOCK, BLOCKS, META, Model
+from tests.engine.backend.cuda.test_no_synchronisation import BLOCK, BLOCKS, Model
 
 LENGTH = 2048
 ROWS = 40

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +10,8 @@ import torch
 
 from sluice_engine.backend.cuda.buffers import BufferShape, DecodeBuffers
 from sluice_engine.backend.cuda.decode_step import DecodeStep
-from sluice_engine.backend.cuda.decoder import DecoderShape, FusedDecoder, FusedLayer, FusedWeights
 from sluice_engine.backend.cuda.device_queue import HostQueue
-from sluice_engine.backend.cuda.feed_forward.dense import Dense
-from sluice_engine.backend.cuda.feed_forward.experts import Experts
-from sluice_engine.backend.cuda.ops.products import Product
+from sluice_engine.backend.cuda.precompile.sizes import META, ModelSizes
 from sluice_engine.backend.cuda.readback import Readback
 from sluice_engine.backend.cuda.sampling.columns import DeviceSampling
 from sluice_engine.model.kv_cache import KVCache, KVShape
@@ -24,66 +21,20 @@ from sluice_engine.sampling.params_table import SlotTable
 from sluice_engine.sampling.token_mask import packed_mask
 from sluice_engine.sampling_params import SamplingParams
 from sluice_kernels import launch
-from sluice_kernels.moe import ExpertWeights, RoutingRule
-from sluice_kernels.paged import AttentionRule
 
-META = torch.device("meta")
 BF16 = torch.bfloat16
 SLOTS, BLOCK, BLOCKS = 256, 16, 4096
 
 
-def weight(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device=META)
-
-
-def product(out: int, inside: int) -> Product:
-    return Product(weight(out, inside), None)
-
-
-@dataclass(frozen=True)
-class Model:
-    layers: int
-    hidden: int
-    inner: int
-    heads: int
-    kv_heads: int = 8
-    head_dim: int = 128
-    vocab: int = 128256
-    positions: int = 8192
-    experts: int = 0  # 0: no mixture of experts
-    top_k: int = 0
-
-    def feed_forward(self) -> Dense | Experts:
-        if not self.experts:
-            return Dense(product(2 * self.inner, self.hidden), product(self.hidden, self.inner))
-        weights = ExpertWeights(
-            weight(self.experts, 2 * self.inner, self.hidden), weight(self.experts, self.hidden, self.inner)
-        )
-        return Experts(weight(self.experts, self.hidden), RoutingRule(self.top_k), weights, None)
-
-    def weights(self) -> FusedWeights:
-        width = self.head_dim
-        layer = FusedLayer(
-            norm_before=weight(self.hidden),
-            query_key_value=product((self.heads + 2 * self.kv_heads) * width, self.hidden),
-            head_norm=None,
-            rule=AttentionRule(width**-0.5),
-            output=product(self.hidden, self.heads * width),
-            norm_after=weight(self.hidden),
-            feed_forward=self.feed_forward(),
-        )
-        rope = weight(self.positions, width, dtype=torch.float32)
-        embedding = weight(self.vocab, self.hidden)
-        head = product(self.vocab, self.hidden)
-        return FusedWeights(embedding, (layer,) * self.layers, weight(self.hidden), head, rope)
+class Model(ModelSizes):
+    """A model of these sizes, whose steps have no values."""
 
     def step(self) -> DecodeStep:
-        decoder = FusedDecoder(self.weights(), DecoderShape(self.heads, self.kv_heads, self.head_dim, 1e-5))
         cache = KVCache(KVShape(self.layers, self.kv_heads, self.head_dim, BF16), BLOCKS, BLOCK, META)
         buffers = DecodeBuffers(BufferShape(SLOTS, self.positions // BLOCK, 1), META, SLOTS, BLOCK)
         sampling = DeviceSampling.allocated(SLOTS, self.vocab, META)
         logits = torch.empty((SLOTS, self.vocab), dtype=BF16, device=META)
-        return DecodeStep(decoder, cache, buffers, sampling, Readback(SLOTS, META), logits)
+        return DecodeStep(self.decoder(), cache, buffers, sampling, Readback(SLOTS, META), logits)
 
 
 ONCE_PER_LAYER = ("_kv_write", "_attend_split", "_silu_mul")

@@ -8,68 +8,25 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import SimpleNamespace
+from functools import partial
 from typing import Literal
 
 import pytest
-import torch
 
-from sluice_engine.backend.batch_builder import StepInputs
-from sluice_engine.backend.cuda.device_queue import Wait, Work
-from sluice_engine.backend.cuda.graphs import Replay
-from sluice_engine.backend.cuda.runner import GraphRunner, PendingDecode
-from sluice_engine.backend.runner import StepResult
+from sluice_engine.backend.cuda.precompile.sizes import ModelSizes
+from sluice_engine.backend.cuda.precompile.valueless import ValuelessRunner, valueless_model
 from sluice_engine.control.limit_controller import LimitController
-from sluice_engine.control.step_deadline import Deadline
 from sluice_engine.core.warmup import warm_up
 from sluice_engine.limits import Limits
-from sluice_engine.model.kv_cache import KVShape
 from sluice_engine.model.layer_groups import group_layers
-from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.request import Request
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_kernels import launch
-from tests.engine.backend.cuda.test_no_synchronisation import BF16, META, Model
 
 STEPS = 10_000
 BATCHED_TOKENS, VOCABULARY = 512, 512
 Key = tuple[object, ...]
-
-
-class SamplingQueue:
-    """Executes the sampling alone: copies to the host have no values, and replays launch nothing anew."""
-
-    def put(self, work: Work) -> None:
-        if work.func.__name__ == "sample":  # type: ignore[attr-defined]
-            work()
-
-    def mark(self) -> Wait:
-        return lambda: None
-
-
-def capture(work: Work) -> Replay:
-    """Runs the work once; its replays launch no kernel anew."""
-    work()
-    return lambda: None
-
-
-class ValuelessRunner(GraphRunner):
-    """The runner with drawn tokens in place of the sampler's: tensors without values have no logits to sample from."""
-
-    dice = random.Random(7)
-
-    def _forward(self, inputs: StepInputs, result: StepResult, deadline: Deadline | None = None) -> dict[str, int]:
-        batch = inputs.batch
-        with torch.inference_mode():
-            self.decode_step.decoder(batch.input_ids, batch.position_ids, batch.logits_index, batch, self.cache)
-        return {name: self.dice.randrange(8) for name in inputs.logits_rows.request_ids}
-
-    def _decode(self, pending: PendingDecode) -> StepResult:
-        step = pending.step
-        self._complete(pending)
-        assert pending.wait is not None
-        return StepResult([self.dice.randrange(8) for _ in step.plan.rows])
 
 
 @dataclass(frozen=True)
@@ -84,6 +41,7 @@ class Shape:
     speculation: Literal["on", "off"] = "on"
     experts: int = 0
     top_k: int = 0
+    bits: int = 0
 
     def config(self) -> SchedulerConfig:
         windows = group_layers(self.windows).windows
@@ -99,19 +57,12 @@ class Shape:
 
     def runner(self, config: SchedulerConfig) -> ValuelessRunner:
         groups = group_layers(self.windows)
-        sizes = (self.heads, self.kv_heads, 64, VOCABULARY, self.length, self.experts, self.top_k)
-        made = Model(len(self.windows), 512, 1024, *sizes)
-        decoder = made.step().decoder
-        model = LoadedModel(
-            module=SimpleNamespace(forward=decoder),
-            device=META,
-            dtype=BF16,
-            kv_shape=KVShape(len(self.windows), self.kv_heads, 64, BF16, groups),
-            max_model_length=self.length,
-            vocab_size=VOCABULARY,
-            eos_ids=frozenset(),
-        )
-        return ValuelessRunner(model, decoder, config, SamplingQueue(), capture)
+        sizes = ModelSizes(
+            len(self.windows), 512, 1024, self.heads, self.kv_heads, 64, VOCABULARY, self.length, self.experts, self.top_k,
+            bits=self.bits,
+        )  # fmt: skip
+        model, decoder = valueless_model(sizes, groups, self.length)
+        return ValuelessRunner(model, decoder, config, partial(random.Random(7).randrange, 8))
 
 
 def requests(dice: random.Random, index: int, most: int) -> Iterator[Request]:
@@ -137,8 +88,10 @@ def requests(dice: random.Random, index: int, most: int) -> Iterator[Request]:
         Shape(4, 4, windows=(None, 40, 40), sequences=16),
         Shape(16, 1, sequences=6, length=300),
         Shape(8, 2, speculation="off", experts=4, top_k=2),
+        Shape(8, 2, speculation="off", bits=4),
+        Shape(8, 2, sequences=80, bits=8),
     ],
-    ids=["group of 4", "windows", "group of 16", "experts"],
+    ids=["group of 4", "windows", "group of 16", "experts", "4 bits", "8 bits"],
 )
 def test_the_kernels_of_random_steps_are_those_of_the_warm_up(shape: Shape) -> None:
     dice, config, kinds = random.Random(shape.sequences), shape.config(), Counter[str]()
@@ -148,7 +101,7 @@ def test_the_kernels_of_random_steps_are_those_of_the_warm_up(shape: Shape) -> N
         warm_up(runner, config, BATCHED_TOKENS, VOCABULARY)
         warmed: set[Key] = {one.key for one in launches}
         scheduler = Scheduler(config, LimitController(limits))
-        for index in range(STEPS // 3):
+        for index in range(STEPS // 5):
             if len(scheduler.requests) < 2 * shape.sequences and dice.random() < 0.05:
                 for request in requests(dice, index, shape.length - 1):
                     scheduler.submit(request)
