@@ -5,6 +5,7 @@ It shares no code with the loader, whose result is compared with the weights tha
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,8 +95,12 @@ def _words(values: NDArray[np.int64], order: list[int], bits: int) -> NDArray[np
     return words.view(np.int32)
 
 
-def quantise_folder(source: Path, target: Path, form: Format) -> tuple[Path, Path]:
-    """Two copies of a dense folder: with the layers' projections packed, and with the weights that these stand for."""
+def quantise_folder(
+    source: Path, target: Path, form: Format, given: Mapping[str, Rounded] | None = None
+) -> tuple[Path, Path]:
+    """Two copies of a dense folder: with the layers' projections packed, and with the weights that these stand for. They are
+    rounded to the nearest, or `given` by the names of the weights.
+    """
     dense, folder = target / "dense", target / "packed"
     for each in (dense, folder):
         shutil.copytree(source, each, ignore=shutil.ignore_patterns("*.safetensors"))
@@ -104,7 +109,7 @@ def quantise_folder(source: Path, target: Path, form: Format) -> tuple[Path, Pat
     for name in [name for name in weights if ".layers." in name and weights[name].dim() == 2]:
         if ".gate." in name or name.endswith("mlp.gate.weight"):
             continue  # the router of a mixture of experts stays dense in both formats
-        rounded = quantised(weights[name].float().numpy().T, form)
+        rounded = quantised(weights[name].float().numpy().T, form) if given is None else given[name]
         layer = name.removesuffix(".weight")
         words |= {f"{layer}.{part}": tensor for part, tensor in packed(rounded, form).items()}
         weights[name] = torch.from_numpy(np.ascontiguousarray(rounded.dense().T)).to(weights[name].dtype)
