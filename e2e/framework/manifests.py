@@ -118,6 +118,13 @@ def foreign_pod(name: str, instance: str, image: str, does: str) -> Object:
     return manifest
 
 
+def idle_pod(name: str, image: str) -> Object:
+    """A pod without volumes of the suite, for any namespace, that does nothing until it is deleted."""
+    idle = job(name, image, [PYTHON, "-c", "import time; time.sleep(3600)"], volumes=[], mounts=[])
+    spec = idle["spec"]["template"]["spec"] | {"terminationGracePeriodSeconds": 1}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
 def program_pod(name: str, image: str, program: str, *arguments: str) -> Object:
     """A pod that runs one of the suite's programs until it is deleted."""
     job = client_job(name, image, [PYTHON, f"{PROGRAMS}/{program}", *arguments])
