@@ -218,12 +218,16 @@ class Proxy:
             return False
         return True
 
+    def _may_go_on(self, offer: _Offer) -> bool:
+        """Whether another replica would get the request of one that is silent now. It takes nothing from the budget."""
+        return self._budget.left and self._fleet.has_other(offer.model, offer.way.names)
+
     async def _send(self, offer: _Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
         """As `_exchange`. A replica that turns out to be stopped loses the request if another one may have it."""
         waiting = attempt.state.unanswered
         try:
             async with asyncio.timeout(None) as limit:
-                waiting[id(attempt)] = lambda: limit.reschedule(0.0) if self._budget.left else None
+                waiting[id(attempt)] = lambda: limit.reschedule(0.0) if self._may_go_on(offer) else None
                 try:
                     return await self._exchange(offer, attempt, number)
                 finally:
@@ -312,7 +316,7 @@ class Proxy:
         waiting = attempt.state.unanswered
         try:
             async with asyncio.timeout(None) as limit:
-                waiting[id(attempt)] = lambda: limit.reschedule(0.0) if self._budget.left else None
+                waiting[id(attempt)] = lambda: limit.reschedule(0.0) if self._may_go_on(offer) else None
                 ended = await relay(answer, passing, offer.charge.output)
                 waiting.pop(id(attempt), None)
                 return ended or passing.stream.complete

@@ -138,6 +138,10 @@ class Fleet:
         order = self.order(prompt, model, tried)
         return next((state for state in order if state.ready and state.has_room), order[0] if order else None)
 
+    def has_other(self, model: str | None, tried: Collection[str]) -> bool:
+        """Whether a replica of the model that is not among the tried ones is ready."""
+        return any(state.ready and state.serves(model) and state.backend.name not in tried for state in self.states())
+
     def begin(self, state: ReplicaState, prompt: Prompt) -> Attempt:
         """The prompt is being sent to the replica; the caller ends the attempt by `end`, whatever happens.
 
