@@ -1,4 +1,4 @@
-"""Part 2, continued: a second release in the same namespace, and an upgrade of the first one under load."""
+"""Part 2, continued: a second release in the same namespace, an upgrade of the first one under load, and helm test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +72,14 @@ def test_another_operator_leads_soon_after_the_leader_was_deleted(operator: Oper
     wait_for("another operator leads", lambda: operator.leader() not in ("", leader), timeout=TAKEOVER, every=0.2)
     operator.wait_for_passes(1)
     wait_for("as many operators as before", lambda: sum(map(is_ready, operator.pods())) == REPLICAS, timeout=60)
+
+
+def test_helm_test_succeeds_and_leaves_no_pod(operator: Operator) -> None:
+    assert "Succeeded" in operator.test()
+    found = run(
+        "kubectl", "-n", operator.namespace, "get", "pods", "-l", "app.kubernetes.io/name=sluice-test", "-o", "name"
+    )
+    assert found == ""
 
 
 def engines(cluster: Cluster) -> set[str]:

@@ -2,7 +2,7 @@
 
 import json
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +46,15 @@ class Operator:
         """Run helm install as in the README, with this run's images and further `--set` values."""
         self._helm("install", CHART, "--create-namespace", *_set(*self._crd_values(), *values))
 
-    def upgrade(self, chart: Path = CHART) -> None:
-        """Run helm upgrade to `chart` with the values of the installation."""
-        self._helm("upgrade", chart, *_set(*self._crd_values()))
+    def upgrade(self, chart: Path = CHART, values: Sequence[str] = ()) -> None:
+        """Run helm upgrade to `chart` with the values of the installation and further `--set` values."""
+        self._helm("upgrade", chart, *_set(*self._crd_values(), *values))
+
+    def test(self) -> str:
+        """Run helm test, as its user does, and return what it says. Raises CommandFailed."""
+        said = run("helm", "test", self.release, "--namespace", self.namespace, "--timeout", "180s", timeout=200)
+        say(f"helm test {self.release}: {' '.join(said.split())}")
+        return said
 
     def _helm(self, verb: str, chart: Path, *options: str) -> None:
         images = _set(
