@@ -77,8 +77,8 @@ def start_client(cluster: Cluster, name: str, image: str, model: str, *options: 
     return start(cluster, manifests.client_job(name, image, command))
 
 
-def start_official(cluster: Cluster, name: str, image: str, model: str, url: str, *options: int) -> Load:
-    """Start official clients (inpod/official.py) in their image. `options`: clients, seconds, requests."""
+def start_official(cluster: Cluster, name: str, image: str, model: str, url: str, *options: int | str) -> Load:
+    """Start official clients (inpod/official.py) in their image. `options`: clients, seconds, requests, "opening"."""
     program = [manifests.PYTHON, f"{manifests.PROGRAMS}/official.py", manifests.REFERENCES, model]
     return start(cluster, manifests.client_job(name, image, [*program, url, *map(str, options)]))
 

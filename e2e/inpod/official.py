@@ -1,10 +1,10 @@
 """Runs in a pod: conversations by the official `openai` client with its defaults, each text compared with its reference.
 
-Usage: official.py REFERENCES.json MODEL URL CLIENTS SECONDS [REQUESTS]
+Usage: official.py REFERENCES.json MODEL URL CLIENTS SECONDS [REQUESTS [opening]]
 
-It ends after SECONDS or REQUESTS, or once the file STOP exists. A request fails when the client raises, when its stream
-has no finish reason, or when the text is another one. The last line is JSON: {requests, failed, slowest_first_token,
-seconds}.
+It ends after SECONDS or REQUESTS, or once the file STOP exists. `opening` asks for the first tokens of each answer only.
+A request fails when the client raises, when its stream has no finish reason, or when the text is another one. The last
+line is JSON: {requests, failed, slowest_first_token, seconds}.
 """
 
 import asyncio
@@ -65,11 +65,17 @@ async def converse(url: str, model: str, references: Iterator[dict[str, Any]], a
 
 
 async def main(
-    found: list[dict[str, Any]], model: str, url: str, clients: str, seconds: str, requests: str = "1000000"
+    found: list[dict[str, Any]],
+    model: str,
+    url: str,
+    clients: str,
+    seconds: str,
+    requests: str = "1000000",
+    of: str = "",
 ) -> None:
     """Run all clients from the same moment on, and print their account."""
     started, account = time.monotonic(), Account()
-    short = itertools.cycle(one for one in found if not one["ignore_eos"])
+    short = itertools.cycle({**one, **(one["opening"] if of else {})} for one in found if not one["ignore_eos"])
     limited = itertools.islice(short, int(requests))
     references = itertools.takewhile(lambda _: time.monotonic() < started + float(seconds), limited)
     await asyncio.gather(*(converse(url, model, references, account) for _ in range(int(clients))))

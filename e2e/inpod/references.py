@@ -22,10 +22,14 @@ SHORT: Final = 60  # number of questions with an output up to EOS or SHORT_TOKEN
 SHORT_TOKENS: Final = 64
 LONG: Final = 3  # number of questions with an output beyond EOS, for streams that outlive a scale-in
 LONG_TOKENS: Final = 500
+OPENING_TOKENS: Final = 12  # of a short output that loads of thousands of requests ask for
 
 
 def main(folder: str, out: str, prompts: str) -> None:
-    """Write a list of {question, max_tokens, ignore_eos, text, tokens}, and the short ones for `sluice bench`."""
+    """Write a list of {question, max_tokens, ignore_eos, text, tokens, opening}, and the short ones for `sluice bench`.
+
+    opening: max_tokens and text of the output's first tokens.
+    """
     started = time.monotonic()
     torch.set_num_threads(1)  # the model is small: a second thread costs more than it gains
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -68,12 +72,18 @@ def answer(model: Any, tokenizer: Any, question: str, max_tokens: int) -> dict[s
     while text.endswith("\ufffd"):  # an incomplete character; its rendering is not under test
         tokens, sure = tokens[:-1], False
         text = tokenizer.decode(tokens, skip_special_tokens=True)
+    opening = tokens[:OPENING_TOKENS]
     return {
         "question": question,
         "max_tokens": max_tokens if sure else len(tokens),
         "ignore_eos": False,
         "text": text,
         "tokens": len(tokens),
+        # the engine does not send a character that the length limit cuts
+        "opening": {
+            "max_tokens": len(opening),
+            "text": tokenizer.decode(opening, skip_special_tokens=True).rstrip("\ufffd"),
+        },
     }
 
 
