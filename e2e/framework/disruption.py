@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from e2e.framework.cluster import Cluster, Object, name_of, run, wait_for
+from e2e.framework.cluster import Cluster, CommandFailed, Object, name_of, run, wait_for
 
 _RECLAIMED = "e2e.sluice.dev/reclaimed"  # key of the taint
 
@@ -14,6 +14,23 @@ def evict(cluster: Cluster, pod: Object) -> None:
     where = f"/api/v1/namespaces/{cluster.namespace}/pods/{name_of(pod)}/eviction"
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name_of(pod)}}
     cluster.kubectl("create", "--raw", where, "-f", "-", stdin=json.dumps(eviction))
+
+
+def may_taint() -> bool:
+    """True if this user may change nodes, and pods of all namespaces."""
+    try:
+        run("kubectl", "auth", "can-i", "patch", "nodes")
+        run("kubectl", "auth", "can-i", "patch", "pods", "--all-namespaces")
+    except CommandFailed:  # a "no" is exit code 1
+        return False
+    return True
+
+
+def free_nodes(cluster: Cluster, but: str) -> list[str]:
+    """Nodes other than `but` on which a new pod may be placed."""
+    nodes = (cluster.get("/api/v1/nodes") or {})["items"]
+    free = [name_of(node) for node in nodes if not node["spec"].get("taints") and not node["spec"].get("unschedulable")]
+    return [name for name in free if name != but]
 
 
 @contextmanager
