@@ -1,6 +1,6 @@
 """Part 3, continued: a changed spec is tried on a share of the requests, and promoted or rolled back by what its pods show.
 
-Official clients send through the gateway all the while, and no request fails.
+Official clients send through the gateway all the while, and no request fails but at pods that answer errors.
 """
 
 import time
@@ -30,6 +30,14 @@ LEAST, MOST = 0.10, 0.45  # of 40 requests at 25 %: more than two standard devia
 SLOW = [{"name": "SLUICE_PACE", "value": "base=0.2"}, {"name": "SLUICE_THREADS", "value": "1"}]  # misses the ITL target
 NO_IMAGE = "registry.invalid/sluice/engine:none"
 NEW_ARGUMENT = "--max-batched-tokens=384"
+FAULT = "/fault"  # folder of inpod/sitecustomize.py, with which an engine answers every request with 500
+FAULT_FILE = {"key": "sitecustomize.py", "path": "sitecustomize.py"}
+ERRING: Object = {
+    "env": [*manifests.engine()["template"]["env"], {"name": "PYTHONPATH", "value": FAULT}],
+    "volumes": [{"name": "fault", "configMap": {"name": "programs", "items": [FAULT_FILE]}}],
+    "volumeMounts": [{"name": "fault", "mountPath": FAULT}],
+}
+FAILED_SHARE = 0.05  # of the requests; a client's three attempts all go to the canary with 0.25³ = 1.6 %
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +99,27 @@ def test_no_request_failed_while_specs_were_tried(load: jobs.Load) -> None:
     account = load.finish()
     assert account["failed"] == []
     assert account["requests"] >= 20 * CLIENTS
+
+
+def test_a_spec_whose_pods_answer_errors_is_rolled_back_with_the_reason_in_the_status(
+    cluster: Cluster, operator: Operator, settings: Settings, load: jobs.Load
+) -> None:
+    image, before = images.make_client(settings), uids(stable(cluster))
+    erring = jobs.start_official(cluster, "erring", image, "chat", operator.gateway_url, CLIENTS, AT_MOST)
+    try:
+        cluster.patch("llmd", "chat", {"spec": {"engine": {"template": ERRING}}})
+        assert_rolled_back(cluster, "ErrorRate", before)
+        assert "requests of the canary ended with an error" in canary(cluster)["message"]
+        assert "maxErrorPercent is 1." in canary(cluster)["message"]
+    finally:
+        good = manifests.engine()["template"] | {"volumes": None, "volumeMounts": None}
+        cluster.patch("llmd", "chat", {"spec": {"engine": {"template": good}}})
+    account = erring.finish()
+    for failure in account["failed"]:
+        say(failure)
+    assert [failure for failure in account["failed"] if "Error code: 500" not in failure] == []
+    assert len(account["failed"]) <= FAILED_SHARE * account["requests"]
+    wait_for("Ready is True", lambda: cluster.condition("chat", "Ready")["status"] == "True", timeout=30)
 
 
 def canary(cluster: Cluster) -> Object:
