@@ -48,26 +48,6 @@ async def test_a_stopped_replica_is_out_and_the_requests_that_it_holds_go_to_ano
         assert {await chosen(gateway, chat("a")) for _ in range(2)} == {"r0", "r1"}
 
 
-async def test_the_only_replica_keeps_the_requests_that_it_holds_while_it_is_silent() -> None:
-    arrived, resumed = asyncio.Event(), asyncio.Event()
-
-    async def stopped(_: web.Request) -> web.Response:
-        arrived.set()
-        await resumed.wait()
-        return web.json_response({"from": "r0"})
-
-    engine = FakeEngine("r0", answer=stopped)
-    async with gateway_over(engine, admin_port=0) as gateway, impatient(gateway) as scraper:
-        first = asyncio.create_task(ask(gateway, chat("a")))
-        await arrived.wait()
-        engine.silent = asyncio.Event()
-        await scraper.scrape()
-        assert await metric(gateway, 'sluice_gateway_replica_faults_total{kind="silent"} 1.0')
-        engine.silent.set()
-        resumed.set()
-        assert (await first)[1] == {"from": "r0"}
-
-
 async def test_a_document_that_was_asked_for_before_a_fault_does_not_bring_a_replica_back() -> None:
     engine = FakeEngine("r0")
     async with gateway_over(engine) as gateway:

@@ -21,6 +21,7 @@ from sluice.httpapi.connection_limits import WRITE_SECONDS
 from sluice.httpapi.errors import NotFound, Unavailable
 from sluice_gateway.conversation import Conversation, read_conversation
 from sluice_gateway.forwarding.dispatch import Claim, Dispatcher
+from sluice_gateway.forwarding.patience import patience
 from sluice_gateway.forwarding.resume import ResumableStream
 from sluice_gateway.forwarding.retry_budget import RetryBudget
 from sluice_gateway.headers import engine_headers, forwarded_headers, tenant_of
@@ -223,11 +224,11 @@ class Proxy:
         return self._budget.left and self._fleet.has_other(offer.model, offer.way.names)
 
     async def _send(self, offer: _Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
-        """As `_exchange`. A replica that turns out to be stopped loses the request if another one may have it."""
+        """As `_exchange`. A replica that turns out to be silent loses the request, at once if another one may have it."""
         waiting = attempt.state.unanswered
         try:
             async with asyncio.timeout(None) as limit:
-                waiting[id(attempt)] = lambda: limit.reschedule(0.0) if self._may_go_on(offer) else None
+                waiting[id(attempt)] = patience(limit, lambda: self._may_go_on(offer))
                 try:
                     return await self._exchange(offer, attempt, number)
                 finally:
@@ -312,11 +313,11 @@ class Proxy:
         return relay(answer, passing, offer.charge.output)
 
     async def _relayed_unless_silent(self, offer: _Offer, attempt: Attempt, answer: Begun, passing: Passing) -> bool:
-        """As `_relayed`. False as soon as the replica turns out to be stopped."""
+        """As `_relayed`. False once the replica turns out to be stopped."""
         waiting = attempt.state.unanswered
         try:
             async with asyncio.timeout(None) as limit:
-                waiting[id(attempt)] = lambda: limit.reschedule(0.0) if self._may_go_on(offer) else None
+                waiting[id(attempt)] = patience(limit, lambda: self._may_go_on(offer))
                 ended = await relay(answer, passing, offer.charge.output)
                 waiting.pop(id(attempt), None)
                 return ended or passing.stream.complete

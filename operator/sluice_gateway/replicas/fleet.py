@@ -201,13 +201,15 @@ class Fleet:
         if self._present(state):
             self.router.caches.forget(state.backend.name)
         if fault == SILENT:
-            for give_up in list(state.unanswered.values()):
-                give_up()
+            for tell in list(state.unanswered.values()):
+                tell(True)
 
     def back(self, state: ReplicaState, load: Load | None) -> None:
         """A probe succeeded."""
         if state.fault is not None:
             log.warning("replica %s is back", state.backend.name)
+            for tell in list(state.unanswered.values()):
+                tell(False)
         state.fault = None
         state.loaded(load)
         self.on_room()

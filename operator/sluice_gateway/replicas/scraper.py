@@ -62,6 +62,8 @@ class Scraper:
         """Without an admin port that can be reached nothing changes. A wrong document, or silence, takes the replica out."""
         known = state.fault
         if known is not None and not await self._accepts(state):
+            if state.fault == SILENT:
+                self._fleet.out(state, SILENT)  # another replica may be there by now
             return
         load: Load | None = None
         if state.backend.admin_url is not None:

@@ -33,7 +33,7 @@ class ReplicaState:
     is_followed: bool = False  # its events of the KV cache arrive
     engine: str = ""  # the process that they came from; "" before the first
     foreign: int = 0  # requests at it beside this gateway's, at the last scrape
-    unanswered: dict[int, Callable[[], None]] = field(default_factory=dict)  # id of the attempt → gives it up
+    unanswered: dict[int, Callable[[bool], None]] = field(default_factory=dict)  # by attempt: told if it is silent
 
     @property
     def ready(self) -> bool:
