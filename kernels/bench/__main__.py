@@ -1,4 +1,5 @@
-"""`make gpu` checks every compiled kernel against its reference and measures its speed. Needs torch and triton only.
+"""`make gpu` checks every compiled kernel against its reference, measures its speed, and serves with the engine. The first
+three parts need torch and triton only, the others what the engine needs. No part uses the network.
 
 `--device cpu --small` rehearses the whole script in Triton's interpreter with small shapes: its times mean nothing. Each
 part runs after a failed one too. Exit codes: 0 all is right, 1 a part failed, 2 no CUDA device is visible.
@@ -7,9 +8,9 @@ part runs after a failed one too. Exit codes: 0 all is right, 1 a part failed, 2
 import argparse
 import os
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 
@@ -20,6 +21,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results"))
     options = parser.parse_args(arguments)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
     if options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
@@ -34,44 +36,19 @@ def main(arguments: list[str]) -> int:
 
         torch.set_num_threads(1)
         correct_interpreter()
-    from bench import bars, ceilings, correctness, report, speed
+    from bench import parts
 
     started, failed = time.monotonic(), []
-    found = ceilings.Ceilings(1.0, 1.0)
-    results: list[report.Result] = []
-
-    def measure() -> None:
-        nonlocal found
-        found = ceilings.measure(options.device, small=options.small)
-        print(f"copy {found.copy / 1e9:.1f} GB/s, matmul {found.matmul / 1e12:.2f} TFLOP/s")
-
-    def bench() -> None:
-        for result in speed.measure(options.device, found, small=options.small):
-            results.append(result)
-            print(f"{result.what}, {result.shape}: {result.seconds * 1e6:.0f} µs, {result.fraction:.1%} of the floor")
-        report.write(results, found, options.results)
-
-    def judge() -> None:
-        if options.device == "cpu":
-            print("bars: skipped, no GPU is visible")
-            return
-        if missed := bars.misses(results):
-            raise AssertionError("; ".join(missed))
-
-    parts: tuple[tuple[str, Callable[[], None]], ...] = (
-        ("ceilings", measure),
-        ("compiled cases", lambda: correctness.check(options.device, small=options.small)),
-        ("kernel benches", bench),
-        ("bars", judge),
-    )
-    for name, part in parts:
-        begun = time.monotonic()
-        try:
-            part()
-        except Exception:  # noqa: BLE001 - the next parts run all the same
-            traceback.print_exc()
-            failed.append(name)
-        print(f"{name}: {'FAILED' if name in failed else 'done'} in {time.monotonic() - begun:.0f} s", flush=True)
+    run = parts.Run(options.device, options.results, small=options.small)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, part in (*run.kernels(), *run.serving(Path(folder)), ("bars", run.judge)):
+            begun = time.monotonic()
+            try:
+                part()
+            except Exception:  # noqa: BLE001 - the next parts run all the same
+                traceback.print_exc()
+                failed.append(name)
+            print(f"{name}: {'FAILED' if name in failed else 'done'} in {time.monotonic() - begun:.0f} s", flush=True)
     print(f"{time.monotonic() - started:.0f} s in all; failed: {', '.join(failed) or 'none'}")
     if options.device == "cpu":
         print("A rehearsal in the interpreter: no speed was measured.")

@@ -27,8 +27,8 @@ class Result:
     fraction: float
 
 
-def write(results: Sequence[Result], ceilings: Ceilings, folder: Path) -> None:
-    """Appends to the device's CSV and rewrites its summary."""
+def write(results: Sequence[Result], first: int, ceilings: Ceilings, folder: Path) -> None:
+    """Appends the results from index `first` to the device's CSV, and rewrites the summary of all."""
     folder.mkdir(parents=True, exist_ok=True)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"interpreter-{platform.machine()}"
     versions = {
@@ -47,11 +47,16 @@ def write(results: Sequence[Result], ceilings: Ceilings, folder: Path) -> None:
         writer = csv.DictWriter(file, [*versions, *(field.name for field in fields(Result))])
         if new:
             writer.writeheader()
-        writer.writerows(versions | asdict(result) for result in results)
+        writer.writerows(versions | asdict(result) for result in results[first:])
     lines = [f"# {device}", "", *(f"- {name}: {value}" for name, value in versions.items()), ""]
     lines += ["| Kernel | Shape | µs | Of the floor |", "|---|---|---|---|"]
-    lines += [f"| {one.what} | {one.shape} | {one.seconds * 1e6:.0f} | {one.fraction:.1%} |" for one in results]
+    lines += [f"| {one.what} | {one.shape} | {one.seconds * 1e6:.0f} | {_share(one)} |" for one in results]
     path.with_suffix(".md").write_text("\n".join(lines) + "\n")
+
+
+def _share(one: Result) -> str:
+    """Of the floor, where there is one."""
+    return f"{one.fraction:.1%}" if one.fraction else ""
 
 
 def sources_digest() -> str:

@@ -81,27 +81,28 @@ def measure(device: str, ceilings: Ceilings, *, small: bool) -> Iterator[Result]
             yield Result(work.what, work.shape, seconds, work.bytes, work.flops, round(fraction, 4))
 
 
-def _normal(*shape: int, device: str) -> torch.Tensor:
+def normal(*shape: int, device: str) -> torch.Tensor:
+    """bfloat16, of this shape."""
     return torch.randn(shape, device=device).to(torch.bfloat16)
 
 
 def _elementwise(sizes: Sizes, device: str) -> Iterator[Work]:
-    x, residual = (_normal(sizes.tokens, sizes.width, device=device) for _ in range(2))
-    weight = _normal(sizes.width, device=device)
+    x, residual = (normal(sizes.tokens, sizes.width, device=device) for _ in range(2))
+    weight = normal(sizes.width, device=device)
     shape = f"{sizes.tokens} × {sizes.width}"
     yield Work("rms_norm with residual", shape, lambda: rms_norm_triton(x, weight, 1e-6, 0.0, residual), 8 * x.numel())
-    gate_up = _normal(sizes.tokens, 2 * sizes.inner, device=device)
+    gate_up = normal(sizes.tokens, 2 * sizes.inner, device=device)
     shape = f"{sizes.tokens} × {sizes.inner}"
     yield Work("silu_mul", shape, lambda: silu_mul_triton(gate_up, "silu"), 3 * gate_up.numel())
 
 
 def _cache(sizes: Sizes, device: str) -> Iterator[Work]:
     heads = (sizes.q_heads, sizes.kv_heads, sizes.kv_heads)
-    qkv = _normal(sizes.tokens, sum(heads), sizes.head_dim, device=device)
+    qkv = normal(sizes.tokens, sum(heads), sizes.head_dim, device=device)
     query, key, value = qkv.split(heads, 1)
     keys, values = (_blocks(sizes, sizes.tokens // BLOCK + 1, device) for _ in range(2))
     slots = torch.randperm(sizes.tokens, device=device).int()
-    cache, weight = PagedCache(keys, values, slots), _normal(sizes.head_dim, device=device)
+    cache, weight = PagedCache(keys, values, slots), normal(sizes.head_dim, device=device)
     rope = Rope(torch.randn(sizes.tokens, sizes.head_dim, device=device), torch.arange(sizes.tokens, device=device))
     norm, shape = HeadNorm(weight, weight, 1e-6), f"{sizes.tokens} tokens, heads {sizes.q_heads}/{sizes.kv_heads}"
     yield Work(
@@ -114,21 +115,29 @@ def _cache(sizes: Sizes, device: str) -> Iterator[Work]:
 
 
 def _blocks(sizes: Sizes, count: int, device: str) -> torch.Tensor:
-    return _normal(count, BLOCK, sizes.kv_heads, sizes.head_dim, device=device)
+    return normal(count, BLOCK, sizes.kv_heads, sizes.head_dim, device=device)
 
 
-def _context(sizes: Sizes, sequences: int, length: int, device: str) -> PagedKV:
+def context(sizes: Sizes, sequences: int, length: int, device: str) -> PagedKV:
+    """A cache with so many sequences of one length, whose pages are in random order."""
     blocks = -(-length // BLOCK)
     tables = torch.randperm(sequences * blocks, device=device).int().reshape(sequences, blocks)
     keys, values = (_blocks(sizes, sequences * blocks, device) for _ in range(2))
     return PagedKV(keys, values, tables, torch.full((sequences,), length, dtype=torch.int32, device=device))
 
 
+def attention_shape(sizes: Sizes, kv: PagedKV, query: torch.Tensor, *, causal: bool = False) -> tuple[str, int, int]:
+    """How results name this attention, and its bytes and flops. `causal`: of one sequence with itself."""
+    what = f"{sizes.tokens} causal" if causal else f"{sizes.batch} × {sizes.context}"
+    pairs = sizes.tokens / 2 if causal else sizes.context
+    shape = f"{what}, heads {sizes.q_heads}/{sizes.kv_heads}, head dim {sizes.head_dim}"
+    return shape, 4 * kv.keys.numel() + 4 * query.numel(), int(4 * query.numel() * pairs)
+
+
 def _decode(sizes: Sizes, device: str) -> Iterator[Work]:
-    query = _normal(sizes.batch, sizes.q_heads, sizes.head_dim, device=device)
-    kv = _context(sizes, sizes.batch, sizes.context, device)
-    shape = f"{sizes.batch} × {sizes.context}, heads {sizes.q_heads}/{sizes.kv_heads}, head dim {sizes.head_dim}"
-    moved, flops = 4 * kv.keys.numel() + 4 * query.numel(), 4 * query.numel() * sizes.context
+    query = normal(sizes.batch, sizes.q_heads, sizes.head_dim, device=device)
+    kv = context(sizes, sizes.batch, sizes.context, device)
+    shape, moved, flops = attention_shape(sizes, kv, query)
     yield Work("paged_decode", shape, lambda: paged_decode_triton(query, kv, AttentionRule()), moved, flops)
     dense = kv.keys.view(sizes.batch, sizes.context, sizes.kv_heads, sizes.head_dim).transpose(1, 2).contiguous()
 
@@ -144,11 +153,10 @@ def _decode(sizes: Sizes, device: str) -> Iterator[Work]:
 
 
 def _prefill(sizes: Sizes, device: str) -> Iterator[Work]:
-    query = _normal(sizes.tokens, sizes.q_heads, sizes.head_dim, device=device)
-    kv = _context(sizes, 1, sizes.tokens, device)
+    query = normal(sizes.tokens, sizes.q_heads, sizes.head_dim, device=device)
+    kv = context(sizes, 1, sizes.tokens, device)
     starts = torch.tensor([0, sizes.tokens], dtype=torch.int32, device=device)
-    shape = f"{sizes.tokens} causal, heads {sizes.q_heads}/{sizes.kv_heads}, head dim {sizes.head_dim}"
-    moved, flops = 4 * kv.keys.numel() + 4 * query.numel(), 2 * query.numel() * sizes.tokens
+    shape, moved, flops = attention_shape(sizes, kv, query, causal=True)
     yield Work("paged_prefill", shape, lambda: paged_prefill_triton(query, starts, kv, AttentionRule()), moved, flops)
     ours = query.transpose(0, 1)[None]
     dense = kv.keys.flatten(0, 1)[: sizes.tokens].transpose(0, 1)[None]
@@ -176,10 +184,10 @@ def _sample(sizes: Sizes, device: str) -> Iterator[Work]:
 
 def _weight_only(sizes: Sizes, device: str) -> Iterator[Work]:
     inner, outputs = -(-sizes.width // GROUP) * GROUP, 2 * sizes.inner
-    weight, groups = _normal(inner, outputs, device=device), inner // GROUP
+    weight, groups = normal(inner, outputs, device=device), inner // GROUP
     scales = torch.rand(groups, outputs, device=device, dtype=torch.float16)
     for rows in FEW_ROWS:
-        x, shape = _normal(rows, inner, device=device), f"{rows} × {inner} × {outputs}"
+        x, shape = normal(rows, inner, device=device), f"{rows} × {inner} × {outputs}"
         around, flops = 2 * (x.numel() + rows * outputs), 2 * x.numel() * outputs
         for bits, product in ((4, w4a16_triton), (8, w8a16_triton)):
             words = torch.randint(-(2**31), 2**31, (inner * bits // 32, outputs), dtype=torch.int32, device=device)
@@ -193,11 +201,11 @@ def _weight_only(sizes: Sizes, device: str) -> Iterator[Work]:
 def _experts(sizes: Sizes, device: str) -> Iterator[Work]:
     experts, hidden, inner = sizes.experts, sizes.expert_hidden, sizes.expert_inner
     weights = ExpertWeights(
-        _normal(experts, 2 * inner, hidden, device=device), _normal(experts, hidden, inner, device=device)
+        normal(experts, 2 * inner, hidden, device=device), normal(experts, hidden, inner, device=device)
     )
     rule = RoutingRule(sizes.top_k)
     for rows in (1, 32, 256, sizes.tokens):
-        x, logits = _normal(rows, hidden, device=device), torch.randn(rows, experts, device=device)
+        x, logits = normal(rows, hidden, device=device), torch.randn(rows, experts, device=device)
         routing, shape = route_triton(logits, rule), f"{rows} rows, top-{sizes.top_k} of {experts}, {hidden} × {inner}"
         yield Work("moe, routing", shape, partial(route_triton, logits, rule), 4 * logits.numel())
         moved, flops = _experts_work(x, weights, routing)

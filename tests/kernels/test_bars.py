@@ -1,5 +1,7 @@
 """The bars of the kernel benches: a missed one is named, and a GPU keeps them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from bench import bars, ceilings, speed
@@ -17,9 +19,32 @@ def test_a_missed_ratio_is_named_with_its_shape() -> None:
         result("w4a16", "32 × 128 × 256", 1.0),
         result("torch's product, bf16", "32 × 128 × 256", 1.49),
     ]
-    assert bars.misses(results) == ["w4a16, 32 × 128 × 256: 1.49 × torch's bfloat16 product, at least 1.5"]
-    with pytest.raises(ValueError, match="expected torch's product of 8 × 128 × 256, got none"):
+    assert bars.misses(results) == ["w4a16, 32 × 128 × 256: 1.49 × torch's product, bf16, at least 1.5"]
+    with pytest.raises(ValueError, match="expected torch's product, bf16 of 8 × 128 × 256, got none"):
         bars.misses(results[:1])
+
+
+def step(batch: int, fraction: float) -> Result:
+    return Result("decode step", f"{batch} × 1024", 1.0, 1, 1, fraction)
+
+
+def test_a_decode_step_far_from_its_floor_is_named() -> None:
+    assert bars.misses([step(8, 0.7), step(128, 0.8)]) == []
+    assert bars.misses([step(8, 0.69), step(128, 0.79)]) == [
+        "decode step, 8 × 1024: 69.0% of the floor, at least 70%",
+        "decode step, 128 × 1024: 79.0% of the floor, at least 80%",
+    ]
+
+
+def test_a_peer_that_is_not_installed_is_no_bar_and_transformers_is_one() -> None:
+    ours = [result("paged_decode", "a", 1.0), result("engine, all at once", "b", 1.0)]
+    ours = [replace(one, fraction=1.0) for one in ours]
+    assert bars.misses([*ours, result("transformers, all at once", "b", 5.0)]) == []
+    assert bars.misses([ours[0], result("FlashInfer's decode", "a", 0.5)]) == [
+        "paged_decode, a: 0.50 × FlashInfer's decode, at least 1"
+    ]
+    with pytest.raises(ValueError, match="expected transformers, all at once of b, got none"):
+        bars.misses(ours)
 
 
 def test_every_small_shape_is_measured_with_its_peer() -> None:

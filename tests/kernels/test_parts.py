@@ -1,0 +1,121 @@
+"""The parts of `make gpu`: the next run after a failed one, and those with the engine find what they look for."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from bench import __main__ as command
+from bench import parts, peers
+from bench.ceilings import Ceilings
+from bench.report import Result, write
+from bench.serving import aborts, equality, loads, models
+from bench.serving.drive import Text, started, submit
+from bench.speed import Sizes, Work
+
+CEILINGS = Ceilings(4.3e12, 788e12)  # bytes and flops per second, as measured on an H200
+
+
+def failing() -> None:
+    raise RuntimeError("this part fails")
+
+
+def test_every_part_runs_after_a_failed_one_and_the_run_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+    names = [name for name, _ in (*_run(tmp_path).kernels(), *_run(tmp_path).serving(tmp_path))]
+    assert [name.split()[0] for name in names] == ["1", "2", "3", "4", "5", "6", "7"]
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr("bench.interpreter.correct_interpreter", lambda: None)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    monkeypatch.setattr(parts.Run, "kernels", lambda run: (("first", failing),))
+    monkeypatch.setattr(parts.Run, "serving", lambda run, work: (("second", lambda: ran.append("second")),))
+    assert command.main(["--device", "cpu", "--small", "--results", str(tmp_path)]) == 1
+    assert ran == ["second"]
+    shown = capsys.readouterr().out
+    assert "first: FAILED" in shown
+    assert "second: done" in shown
+    assert "failed: first" in shown
+
+
+def _run(folder: Path) -> parts.Run:
+    return parts.Run("cpu", folder, small=True)
+
+
+def test_a_part_without_the_engines_packages_fails_with_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "NEEDED", ("no_such_package",))
+    (_, part), *rest = _run(tmp_path).serving(tmp_path)
+    assert len(rest) == 3
+    with pytest.raises(RuntimeError, match="not installed: no_such_package"):
+        part()
+
+
+def test_the_floor_of_an_8b_step_at_128_sequences_is_that_of_weights_and_cache() -> None:
+    moved, _, floor = loads.floor_of(models.EIGHT_BILLION, 128, 128, 128 * 1024, CEILINGS)
+    assert moved == pytest.approx(15.0e9 + 17.2e9, rel=0.01)
+    assert floor == pytest.approx(7.5e-3, rel=0.01)
+    *_, many = loads.floor_of(models.EIGHT_BILLION, 256, 256, 256 * 1024, CEILINGS)
+    assert many == pytest.approx(12.9e-3, rel=0.01)  # its products are bound by computing
+
+
+def test_a_text_that_differs_is_named_unless_its_tokens_are_almost_equally_likely() -> None:
+    want = {"a": Text([5, 6], [((5, -0.1), (7, -2.0)), ((6, -0.7), (8, -0.7001))])}
+    assert equality.greedy("x", want, {"a": Text([5, 6])}) == []
+    assert equality.greedy("x", want, {"a": Text([5, 8])}) == []
+    (fault,) = equality.greedy("x", want, {"a": Text([7, 6])})
+    assert fault == "x: request a differs at token 0, whose logprobs are 1.9000 apart"
+    (fault,) = equality.greedy("x", want, {"a": Text([9, 6])})
+    assert "inf apart" in fault
+    assert equality.drawn("x", want, {"a": Text([5, 8])}) == ["x: requests a differ"]
+    with pytest.raises(equality.Different, match="has 1 tokens, expected 2"):
+        equality.greedy("x", want, {"a": Text([5])})
+
+
+def test_a_request_that_an_abort_forgets_is_a_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    abort = aborts.abort
+
+    def forgetful(engine: object, count: int, seed: int) -> None:
+        abort(engine, count, seed)  # type: ignore[arg-type]
+        submit(engine, f"left-{seed}", [5, 6], 4)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(aborts, "SMALL_ABORTS", 10)
+    monkeypatch.setattr(aborts, "abort", forgetful)
+    with pytest.raises(aborts.Leak, match="0 blocks and 1 requests are left"):
+        aborts.check("cpu", tmp_path, small=True)
+
+
+def test_decode_steps_of_one_batch_size_are_found_among_the_others(tmp_path: Path) -> None:
+    models.save_small(tmp_path)
+    engine = started(tmp_path, models.on_device("cpu"), kv_size=4 << 20, max_num_seqs=4)
+    assert loads.decode_step(engine, loads.SMALL, 4) > 0
+    assert not engine.scheduler.requests
+
+
+def test_a_peer_that_fails_is_named_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def works(sizes: Sizes, device: str):  # type: ignore[no-untyped-def]
+        yield Work("theirs", "1", lambda: None, 8)
+        raise OSError("no driver")
+
+    monkeypatch.setattr(peers, "PEERS", {"no_such_package": works, "json": works})
+    assert [one.what for one in peers.measure("cpu", CEILINGS, small=True)] == ["theirs"]
+    shown = capsys.readouterr().out
+    assert "no_such_package: not installed" in shown
+    assert "json: left out after OSError('no driver')" in shown
+
+
+def test_results_are_appended_with_versions_and_the_commit(tmp_path: Path) -> None:
+    results = [Result(what, "1 × 2", 1e-6, 1, 1, fraction) for what, fraction in (("a", 0.5), ("b", 0.0))]
+    write(results[:1], 0, CEILINGS, tmp_path)
+    write(results, 1, CEILINGS, tmp_path)
+    (table,), (summary,) = tmp_path.glob("*.csv"), tmp_path.glob("*.md")
+    head, *lines = table.read_text().splitlines()
+    assert head.startswith("device,commit,code,torch,triton,python,copy_gb_s,matmul_tflop_s,what,shape")
+    assert [line.split(",")[8] for line in lines] == ["a", "b"]
+    assert f",{torch.__version__}," in lines[0]
+    assert "| a | 1 × 2 | 1 | 50.0% |" in summary.read_text()
+    assert "| b | 1 × 2 | 1 |  |" in summary.read_text()
