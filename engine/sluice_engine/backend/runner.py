@@ -47,6 +47,7 @@ class StepResult:
     prompt_logprobs: dict[str, tuple[TokenLogprob, ...]] = field(default_factory=dict)  # one per target of its row
     accepted: dict[str, int] = field(default_factory=dict)
     vectors: dict[str, bytes] = field(default_factory=dict)  # of pooling requests, little-endian float32
+    seconds: float | None = None  # since the end of the preceding step, by the device's clock; None: not measured there
     cut: Cut | None = None  # the plan's chunk was truncated: settle `plan.shortened(cut)`
 
 

@@ -191,7 +191,7 @@ class EngineLoop:
         prepared, self._prepared_step = self._prepared_step, None
         self._running_step = None if prepared is None else self._pipeline.begin(prepared, ended)
         plan = step.plan if result.cut is None else step.plan.shortened(result.cut)
-        seconds = ended - step.begun
+        seconds = ended - step.begun if result.seconds is None or self.options.pace is not None else result.seconds
         outcomes = self.scheduler.settle(plan, result.sampled, ended, result.errors, result.accepted)
         self._last_end = ended if self.scheduler.requests else None
         self._learn(plan, seconds)

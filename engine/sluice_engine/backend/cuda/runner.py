@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sluice_engine.backend.cuda.buffers import HOST_SETS, BufferShape, DecodeBuffers
 from sluice_engine.backend.cuda.decode_step import DecodeStep
 from sluice_engine.backend.cuda.decoder import FusedDecoder
-from sluice_engine.backend.cuda.device_queue import DeviceQueue, Wait
+from sluice_engine.backend.cuda.device_queue import DeviceQueue, Stamp, Wait
 from sluice_engine.backend.cuda.graphs import Capture, DecodeGraphs, graph_sizes
 from sluice_engine.backend.cuda.readback import LOGPROB_COUNTS, Readback
 from sluice_engine.backend.cuda.sampling.columns import DeviceSampling, needs_host
@@ -44,7 +44,8 @@ _log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class PendingDecode:
     """A prepared decode step. `size`: of its graph, once that is enqueued; `wait`: once its sampling is, too. `early`: the
-    graph was enqueued before the preceding step had ended. `faults`: row → why its grammar failed.
+    graph was enqueued before the preceding step had ended. `faults`: row → why its grammar failed. `end`: on the device's
+    clock.
     """
 
     number: int
@@ -53,6 +54,7 @@ class PendingDecode:
     wait: Wait | None = None
     early: bool = False
     faults: dict[int, str] | None = None
+    end: Stamp | None = None
 
 
 class GraphRunner(Runner):
@@ -94,6 +96,7 @@ class GraphRunner(Runner):
         self._host_sampled = np.zeros(config.max_num_seqs, dtype=np.bool_)  # by slot
         self._columns_changed = True
         self._deferred: PendingDecode | None = None  # prepared while a step that runs alone had not ended
+        self._last_end: tuple[int, Stamp | None] = (0, None)  # of the last decode step, and its number
         self._failed = 0  # number of the last decode step that failed on the device
 
     def share_masks(self, broadcast: Broadcast, *, leads: bool) -> None:
@@ -197,6 +200,7 @@ class GraphRunner(Runner):
             logprobs = self._logprobs(rows.slots)
             self._queue.put(partial(body.sample, size, adjusted=adjusted, logprobs=logprobs))
             self._queue.put(partial(body.readback.download, index, size, logprobs))
+            pending.end = self._queue.stamp()
             pending.wait = self._queue.mark()
         except self.model.faults:
             _log.exception("the sampling of %d rows could not be enqueued", len(rows.rows))
@@ -241,7 +245,7 @@ class GraphRunner(Runner):
             tokens[row] = NOT_A_NUMBER
         self._last[rows.slots] = np.maximum(tokens, 0)
         self._sampler.note(rows.slots, tokens)
-        result = StepResult(tokens.tolist())
+        result = StepResult(tokens.tolist(), seconds=self._seconds(pending))
         scored = np.flatnonzero((self._sampler.table.flags[rows.slots] & LOGPROBS != 0) & (tokens != NOT_A_NUMBER))
         counts = self._sampler.table.logprobs[rows.slots[scored]]
         found = self.decode_step.readback.logprobs(
@@ -253,6 +257,15 @@ class GraphRunner(Runner):
         if len(result.errors) == len(rows.rows):
             check_device(self.model.device)
         return result
+
+    def _seconds(self, pending: PendingDecode) -> float | None:
+        """Seconds since the end of the preceding decode step by the device's clock; None if the device waited for the host
+        in between, or has no clock.
+        """
+        (number, before), self._last_end = self._last_end, (pending.number, pending.end)
+        if not pending.early or number != pending.number - 1 or before is None or pending.end is None:
+            return None
+        return pending.end.since(before)
 
     def _ended(self, pending: PendingDecode) -> bool:
         """Wait for a step. False if it was not enqueued completely or failed on the device."""

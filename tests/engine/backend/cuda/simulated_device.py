@@ -40,6 +40,37 @@ class LateQueue:
 
         return wait
 
+    def stamp(self) -> Any:
+        """This device has no clock."""
+        return None
+
+
+class ClockedQueue(LateQueue):
+    """A late device with a clock: so many seconds pass before each stamp."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds, self._now = seconds, 0.0
+
+    def stamp(self) -> "ClockStamp":
+        stamp = ClockStamp()
+
+        def read() -> None:
+            self._now += self._seconds
+            stamp.at = self._now
+
+        self.put(read)
+        return stamp
+
+
+class ClockStamp:
+    """Its time is known once the device has executed what was put before it."""
+
+    at: float
+
+    def since(self, earlier: "ClockStamp") -> float:
+        return self.at - earlier.at
+
 
 class FixedMemory:
     """A device on which so many bytes are always free, and steps hold none."""

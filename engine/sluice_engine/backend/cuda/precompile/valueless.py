@@ -31,6 +31,9 @@ class SamplingQueue:
         """Nothing is in flight."""
         return lambda: None
 
+    def stamp(self) -> None:
+        """No time passes."""
+
 
 def launched_once(work: Work) -> Replay:
     """A capture that runs the work once; its replays launch no kernel anew."""
