@@ -135,7 +135,8 @@ class Cache(RuleBasedStateMachine):
     def blocks_and_steps_agree(self) -> None:
         cache = self.cache
         named = {step: block for block, steps in cache._tied.items() for step in steps}
-        assert named == {step: tie.block for step, tie in cache._steps.items() if tie is not None}
+        assert named == {step: tie.block for step, tie in cache._ties.items()}
+        assert named.keys() <= cache._steps.keys()
         assert sum(map(len, cache._tied.values())) == len(named)
         assert all(0 < len(steps) <= MAX_TIED for steps in cache._tied.values())
         assert len(cache) <= self.most
