@@ -77,10 +77,12 @@ SENT: Final = (
     messages.LimitsPatch(changes={"max_queue": 5}, ttl=1.0),
     messages.BaseLimits(Limits()),
     messages.TenantWeights({"a": 1.0}),
+    messages.FollowKv(True),
 )
 RECEIVED: Final = (
     messages.Delta("id", (1, 2), logprobs=(TokenLogprob(-1.0, ((1, -1.0),)), TokenLogprob(-1.0, ())), finish="stop"),
     messages.Rejected("id", "queue_full", 1.0, "full"),
+    messages.KvEvents((messages.KvStored("a-1", 40, 16, (3, 4)), messages.KvRemoved((4,)))),
 )
 
 

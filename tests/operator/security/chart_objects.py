@@ -30,7 +30,7 @@ VARIANTS: Final = {
         *("--set", "metrics.monitors.labels.release=prometheus,metrics.rules.labels.release=prometheus"),
         *("--set", "metrics.dashboards.enabled=true"),
     ),
-    "read_tokens": (*_MONITORS, "--set", "metrics.auth=token,metrics.rules.enabled=false"),
+    "read_tokens": (*_MONITORS, "--set", "metrics.auth=token,metrics.rules.enabled=false,gateway.kvEvents=true"),
 }
 
 
