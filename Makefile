@@ -14,6 +14,8 @@ ENGINE_IMAGE := engine$(if $(filter-out cpu,$(IMAGE_DEVICE)),-$(IMAGE_DEVICE))
 LOAD  ?= kind load docker-image
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
+# Seconds without an API server in the longest story of e2e.
+AWAY ?= 600
 
 .PHONY: install demo test e2e lint generate lock fuzz soak bench bench-control bench-corpus bench-gateway bench-operator fidelity clients wheel images aot gpu clean
 
@@ -40,7 +42,7 @@ demo: $(READY)
 	$(BIN)/python -m e2e.demo
 
 e2e: $(READY)
-	IMAGE_PREFIX='$(IMAGE_PREFIX)' IMAGE_TAG='$(IMAGE_TAG)' BUILD='$(BUILD)' LOAD='$(LOAD)' OUTAGE='$(OUTAGE)' $(BIN)/python -m pytest e2e -x -s $(ARGS)
+	IMAGE_PREFIX='$(IMAGE_PREFIX)' IMAGE_TAG='$(IMAGE_TAG)' BUILD='$(BUILD)' LOAD='$(LOAD)' OUTAGE='$(OUTAGE)' AWAY='$(AWAY)' $(BIN)/python -m pytest e2e -x -s $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ class Settings:
     """`build` gets `-t NAME -f DOCKERFILE .`, `load` gets NAME, `outage` gets `stop` or `start` and `kube-apiserver`.
 
     All three are commands as lists; an empty `outage` means that there is none. `run` names this run. A continued run
-    finds what an earlier one has left.
+    finds what an earlier one has left. The API server is away for `away_seconds` in the longest story.
     """
 
     build: tuple[str, ...]
@@ -24,6 +24,7 @@ class Settings:
     outage: tuple[str, ...] = ()
     run: str = ""
     is_continued: bool = False
+    away_seconds: float = 600.0
 
     def image(self, room: str) -> str:
         """The full name of an image, e.g. sluice/engine:dev."""
@@ -41,7 +42,7 @@ class Settings:
 
 
 def from_environment() -> Settings:
-    """BUILD, LOAD, IMAGE_PREFIX, IMAGE_TAG, OUTAGE and RUN, with the defaults of the Makefile (docker and kind)."""
+    """BUILD, LOAD, IMAGE_PREFIX, IMAGE_TAG, OUTAGE, AWAY and RUN, with the defaults of the Makefile (docker and kind)."""
     earlier = os.environ.get("RUN")
     return Settings(
         build=tuple(shlex.split(os.environ.get("BUILD", "docker build"))),
@@ -51,4 +52,5 @@ def from_environment() -> Settings:
         outage=tuple(shlex.split(os.environ.get("OUTAGE", ""))),
         run=earlier or uuid.uuid4().hex[:6],
         is_continued=earlier is not None,
+        away_seconds=float(os.environ.get("AWAY") or 600),
     )

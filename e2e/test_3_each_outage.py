@@ -1,0 +1,108 @@
+"""Part 3, continued: thousands of requests while the API server is saturated or away and an engine is full; none fails.
+
+The API server is away for AWAY seconds (600), in which the load of another engine exceeds what it can serve. Takes a
+quarter of an hour.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.framework import busy, flood, jobs, manifests, reach
+from e2e.framework.busy import NAME, Fleet
+from e2e.framework.cluster import Cluster, Object, is_ready, run, say, wait_for
+from e2e.framework.operator_pod import Operator
+from e2e.framework.settings import Settings
+from sluice import contract
+
+FULL = "full"  # the engine whose load exceeds what it can serve
+CROWD = 80  # its streams; it runs at most 64 at once
+REQUESTS = 1000  # of each of the two loads
+SHORT = 150.0  # seconds of an outage below which fewer requests suffice
+RESTORED = 30.0  # seconds within which the operator acts after the outage
+SATURATED = 4.0  # times the duration of a list without others at the same time
+AFTER = 60.0  # seconds that the loads go on: the node is marked as not ready meanwhile, and so are its pods
+GROWTH = 1.5  # times the operator's peak memory before the outage
+
+
+@pytest.fixture(scope="module")
+def fleet(cluster: Cluster, operator: Operator, settings: Settings) -> Iterator[Fleet]:
+    """Two replicas."""
+    with busy.fleet(cluster, operator, settings, replicas=2) as fleet:
+        yield fleet
+
+
+def test_none_of_thousands_of_requests_fails_while_lists_saturate_the_api_server(
+    fleet: Fleet, settings: Settings
+) -> None:
+    with flood.of_lists(fleet.cluster, settings.image("engine")) as lists:
+        began = time.monotonic()
+        loads = fleet.start("saturated", REQUESTS)
+        fleet.cluster.kubectl("delete", "service", f"{NAME}-engines")
+        wait_for("the loads end", lambda: not any(load.is_running() for load in loads), timeout=900)
+        account = lists.finish(timeout=120)
+        say(f"lists: {account}")
+    wait_for("the deleted child is restored", lambda: engines_service(fleet.cluster), timeout=RESTORED)
+    say(f"restarts of the operators: {fleet.operator.restarts()}")
+    busy.check(loads, "API server saturated", began, least=REQUESTS)
+    assert account["median_seconds"] >= SATURATED * account["alone_seconds"]
+
+
+def test_none_of_thousands_of_requests_fails_without_an_api_server_and_a_full_engine_lives_on(
+    fleet: Fleet, settings: Settings
+) -> None:
+    if not settings.outage:
+        pytest.skip("OUTAGE names no command that stops and starts this cluster's API server")
+    cluster, operator = fleet.cluster, fleet.operator
+    cluster.apply(manifests.llm_deployment(FULL, scaling={"mode": "External"}, replicas=1))
+    wait_for("the engine to fill serves", lambda: is_serving(cluster), timeout=240)
+    [full] = cluster.pods(FULL)
+    before, old = operator.memory(), fleet.names()
+    reach.start(cluster, settings.image("engine"))
+    crowd = jobs.start_client(cluster, "crowd", settings.image("engine"), FULL, "--long", "--each", str(CROWD))
+    loads, began = fleet.start("away"), time.monotonic()
+    wait_for("the engine is full", lambda: fleet.value(full, contract.REQUESTS_WAITING) > 0, timeout=180)
+    run(*settings.outage, "stop", "kube-apiserver")
+    try:
+        time.sleep(settings.away_seconds)
+    finally:
+        run(*settings.outage, "start", "kube-apiserver")
+    wait_for("the API server answers", lambda: cluster.text("/readyz") == "ok", timeout=60, every=0.2)
+    back = time.monotonic()
+    cluster.kubectl("delete", "service", f"{NAME}-engines")
+    wait_for("the deleted child is restored", lambda: engines_service(cluster), timeout=240, every=0.5)
+    restored = reach.seconds_back(cluster)
+    wait_for("all is as before", lambda: is_settled(fleet) and time.monotonic() > back + AFTER, timeout=240)
+    is_full = fleet.value(full, contract.REQUESTS_WAITING) > 0
+    least = int(REQUESTS * min(1.0, settings.away_seconds / SHORT))
+    busy.check(loads, f"API server away for {settings.away_seconds:.0f} s", began, least=least)
+    cluster.kubectl("delete", "job", crowd.name)  # its requests may fail: no engine can serve them all
+    after = operator.memory()
+    say(f"the operator before: {before}, after: {after}")
+    assert is_full
+    assert fleet.names() == old
+    assert {status["restartCount"] for pod in engines(fleet) for status in pod["status"]["containerStatuses"]} == {0}
+    assert restored <= RESTORED
+    assert after.peak <= GROWTH * before.peak
+    cluster.kubectl("delete", "llmd", FULL, "--timeout=200s", timeout=220)
+
+
+def is_serving(cluster: Cluster) -> bool:
+    """True if the engine to fill is ready."""
+    return any(map(is_ready, cluster.pods(FULL)))
+
+
+def is_settled(fleet: Fleet) -> bool:
+    """True if both replicas are endpoints again."""
+    return len(fleet.cluster.endpoints(NAME)) == len(fleet.serving()) == len(fleet.names())
+
+
+def engines(fleet: Fleet) -> list[Object]:
+    """The pods of both resources."""
+    return [*fleet.cluster.pods(FULL), *fleet.cluster.pods(NAME)]
+
+
+def engines_service(cluster: Cluster) -> Object | None:
+    """A child that the story deletes."""
+    return cluster.get(f"/api/v1/namespaces/{cluster.namespace}/services/{NAME}-engines")
