@@ -28,6 +28,7 @@ from tests.bench.http_process.measure import PARTS as HTTP_PROCESS
 from tests.bench.longprompt.behind_report import report as behind
 from tests.bench.longprompt.report import report as longprompt
 from tests.bench.show import Part
+from tests.bench.step_cost.report import report as step_cost
 from tests.bench.throughput.measure import LOAD_64, SPREAD_192
 from tests.bench.throughput.measure import measure as throughput
 
@@ -46,6 +47,7 @@ PARTS: Sequence[Part] = (
     Part("hits", hit_ratio.report),
     Part("host", host_time.report),
     Part("decide", deciding.report),
+    Part("step-cost", step_cost),
     *HTTP_PROCESS,
 )
 
