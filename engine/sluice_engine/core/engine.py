@@ -1,7 +1,7 @@
 """The engine without its socket, so that `process.py`, the offline API, tests and benchmarks drive the same loop.
 
-One step is plan → run → settle. With overlap, the next step is planned and prepared while the current one runs; it
-begins when the current one ends, and runs while the results of the current one are settled and reported. Calls between
+One step is plan → run → settle. With overlap, the next step is planned, prepared and queued while the current one runs;
+it begins when the current one ends, and runs while the results of the current one are settled and reported. Calls between
 two steps (submit, cancel, limits) take effect in the next plan. Everything except the model runs on the caller's
 thread.
 """
@@ -17,7 +17,7 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.control.load_window import LoadWindow
 from sluice_engine.control.step_time_fit import StepTimeFit
-from sluice_engine.core.executor import Execute, RunningStep, StepPipeline
+from sluice_engine.core.executor import RunningStep, StepPipeline
 from sluice_engine.core.ranks.leading_runner import LeadingRunner, OtherRanks
 from sluice_engine.core.startup import LoadedEngine, Progress
 from sluice_engine.core.step_report import StepReporter, snapshot
@@ -62,7 +62,7 @@ class EngineLoop:
         self._final_deltas: list[messages.Delta] = []
         self._limits_changed = False
         self._running_step: RunningStep | None = None  # begun and not settled
-        self._prepared_step: tuple[Plan, Execute] | None = None  # prepared and not begun
+        self._queued_step: RunningStep | None = None  # begins when the running step ends
         self._last_end: float | None = None
 
     @property
@@ -165,12 +165,12 @@ class EngineLoop:
         if self._running_step is None:
             self._last_end = None
             return self._report(None, (), self._clock(), 0.0) if self._report_due else None
-        if self._prepared_step is None:
-            self._prepared_step = self._prepare_ahead()
+        if self._queued_step is None:
+            self._queued_step = self._queue_ahead()
         return self._finish(self._running_step)
 
     def finish_running_steps(self) -> list[messages.StepReport]:
-        """Finish the running step, and the step prepared behind it if waiting for the first was interrupted: blocks
+        """Finish the running step, and the step queued behind it if waiting for the first was interrupted: blocks
         that a plan has registered in the prefix index must be computed. Plans no further step.
         """
         reports: list[messages.StepReport] = []
@@ -188,8 +188,8 @@ class EngineLoop:
         result = step.result()  # the wait may be interrupted and repeated
         self._hold_pace(step)
         ended = self._clock()
-        prepared, self._prepared_step = self._prepared_step, None
-        self._running_step = None if prepared is None else self._pipeline.begin(prepared, ended)
+        queued, self._queued_step = self._queued_step, None
+        self._running_step = None if queued is None else dataclasses.replace(queued, begun=ended)
         plan = step.plan if result.cut is None else step.plan.shortened(result.cut)
         seconds = ended - step.begun if result.seconds is None or self.options.pace is not None else result.seconds
         outcomes = self.scheduler.settle(plan, result.sampled, ended, result.errors, result.accepted)
@@ -215,12 +215,15 @@ class EngineLoop:
         # With continuous work a step begins at the end of the last one, so that host time between them is counted.
         return self._pipeline.begin(self._pipeline.prepare(plan), now if self._last_end is None else self._last_end)
 
-    def _prepare_ahead(self) -> tuple[Plan, Execute] | None:
-        """Plan and prepare the next step while the current one runs; None if the current one must be settled first."""
+    def _queue_ahead(self) -> RunningStep | None:
+        """Plan and prepare the next step while the current one runs, and queue it behind that one, so that no thread has
+        to be woken between the two; None if the current one must be settled first.
+        """
         if not self._pipeline.overlapped:
             return None
-        plan = self.scheduler.plan_ahead(self._clock(), self.fit.model)
-        return None if plan is None else self._pipeline.prepare(plan)
+        now = self._clock()
+        plan = self.scheduler.plan_ahead(now, self.fit.model)
+        return None if plan is None else self._pipeline.begin(self._pipeline.prepare(plan), now)
 
     def state(self) -> dict[str, object]:
         """The scheduler's snapshot as JSON-serialisable data."""

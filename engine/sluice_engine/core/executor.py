@@ -27,7 +27,7 @@ class StepRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunningStep:
-    """A running step that began at `begun` (seconds of the caller's clock)."""
+    """A step that runs since `begun` (seconds of the caller's clock), or that is queued since then."""
 
     plan: Plan
     begun: float
@@ -50,7 +50,7 @@ class StepPipeline:
         return plan, self._runner.prepare(plan)
 
     def begin(self, prepared: tuple[Plan, Execute], now: float) -> RunningStep:
-        """Start the prepared step on the runner's thread."""
+        """Queue the prepared step on the runner's thread, where it starts when the preceding one has ended."""
         plan, execute = prepared
         future: Future[StepResult] = self._thread.submit(self._compute, execute)
         return RunningStep(plan, now, future.result)
