@@ -1,8 +1,12 @@
 /* A forward pass of a Llama-type decoder in one call, from the embedded tokens to the logits.
  *
  * Each layer has eight phases (norm, product, rotation and cache, attention, product, norm, two products), and two
- * more with int8 weights, which quantise the inputs of the second and the last product. The threads share the items of a phase and synchronize between phases. Only the phase counters and the list of
- * attention tiles are allocated.
+ * more with int8 weights, which quantise the inputs of the second and the last product. The threads share the items of
+ * a phase and synchronize between phases. Only the phase counters and the list of attention tiles are allocated.
+ *
+ * With few rows a step takes as long as reading the weights, so reading must not stop. Each thread then normalises and
+ * quantises all rows for itself, which costs less than a barrier; it has its own part of each weight, which it reads in
+ * order and prefetches while it waits for the others; and single tokens are rotated where they attend.
  *
  * A step may have a deadline. Its last tokens belong to a prefill that is not urgent. Between two layers, the step
  * drops as many of them as it needs to meet the deadline, because memory bandwidth varies during a step and is not
@@ -20,6 +24,10 @@
 #define BUFFERS 7
 #define ROW_CHUNK 16 /* rows per item, where a row is little work */
 #define PRODUCT_ROWS 96 /* rows per item of a product with a panel */
+#define OWN_ROWS 16 /* at most as many rows does each thread normalise for itself */
+#define OWN_QUANTISED 4 /* the same where they are quantised too */
+#define AHEAD_BYTES (192 << 10) /* of a weight are prefetched before its product; less than a level 2 cache */
+#define LINE 64
 
 struct decoder_layer {
     struct product query_key_value, output, gate_up, down;
@@ -54,6 +62,17 @@ struct step { /* inputs and outputs of one call, besides `struct work` */
     int64_t spent;                          /* out: tokens computed in each layer, summed over the layers */
 };
 
+struct share { /* panels of one thread's part of a product that are taken */
+    _Atomic int64_t taken;
+    char padding[LINE - sizeof(int64_t)];
+};
+
+struct worker { /* one thread of a pass */
+    int thread, threads;
+    int64_t products; /* that it has begun */
+    struct reading reading;
+};
+
 struct pass {
     const struct decoder *decoder;
     const struct work *work;                /* one per layer group, equal but for block tables and slots */
@@ -62,6 +81,8 @@ struct pass {
     const struct tile *tiles;
     int64_t tile_count;
     _Atomic int64_t *next; /* one counter per phase */
+    struct share *shares;  /* [3, threads], used by the products in turn */
+    int singles;           /* whether all rows are single tokens */
     char *hidden, *normed, *mixed, *attended, *gated; /* [tokens, ...] */
     char *hidden_wanted, *attended_wanted;            /* rows of `wanted`, for the last layer */
     char *quantised;                                  /* [tokens, quantised_bytes]: the input of an int8 product */
@@ -96,6 +117,11 @@ static int64_t qkv_width(const struct work *work) {
     return (work->heads + 2 * work->kv_heads) * work->dim;
 }
 
+/* Rows that each thread normalises for itself: all of them, or none if they are many. */
+static int64_t own_rows(const struct decoder *decoder, int64_t rows) {
+    return rows <= (decoder->head.int8 ? OWN_QUANTISED : OWN_ROWS) ? rows : 0;
+}
+
 /* Bytes of the four buffers of a step, of the two buffers of gathered rows and of the quantised rows. */
 static void lay_out(const struct decoder *decoder, const struct work *work, int64_t count, int64_t sizes[BUFFERS]) {
     const int64_t item = work->bf16 ? 2 : 4, attended = work->heads * work->dim;
@@ -107,7 +133,10 @@ static void lay_out(const struct decoder *decoder, const struct work *work, int6
         sizes[i] = ((i < 4 ? most : count) * widths[i] * item + 63) / 64 * 64;
         widest = widths[i] > widest ? widths[i] : widest;
     }
-    sizes[BUFFERS - 1] = decoder->head.int8 ? most * quantised_bytes(widest) : 0;
+    const int64_t own = own_rows(decoder, most) * work->threads; /* may be more than there are rows */
+    if (own > most)
+        sizes[0] = (own * decoder->hidden * item + 63) / 64 * 64;
+    sizes[BUFFERS - 1] = decoder->head.int8 ? (own > most ? own : most) * quantised_bytes(widest) : 0;
 }
 
 int64_t sluice_scratch(const struct decoder *decoder, const struct work *work, int64_t count) {
@@ -118,64 +147,131 @@ int64_t sluice_scratch(const struct decoder *decoder, const struct work *work, i
     return sum;
 }
 
-/* Normalises rows for a product, and quantises them if its weight is int8. */
-static void norm_rows(const struct pass *pass, _Atomic int64_t *next, const char *in, const void *weight, int64_t rows,
-                      const struct product *product) {
-    const int bf16 = (int)pass->work->bf16;
+/* Waits for the other threads. Meanwhile it fetches what this thread reads next. */
+static void wait_for_others(struct worker *worker) { pool_barrier(&worker->reading); }
+
+static size_t row_bytes(const struct pass *pass, int64_t size) { return (size_t)size * (pass->work->bf16 ? 2 : 4); }
+
+static void quantise_row(const struct pass *pass, const char *in, int64_t size, int64_t row) {
+    pass->kernels->quantise(in, size, (int)pass->work->bf16, pass->quantised + row * quantised_bytes(size));
+}
+
+static void norm_row(const struct pass *pass, const char *in, const void *weight, int64_t row, int64_t to, int int8) {
     const int64_t size = pass->decoder->hidden;
-    const size_t bytes = (size_t)size * (bf16 ? 2 : 4);
-    for (int64_t chunk; pool_take(next, (rows + ROW_CHUNK - 1) / ROW_CHUNK, &chunk);)
-        for (int64_t row = chunk * ROW_CHUNK; row < rows && row < (chunk + 1) * ROW_CHUNK; row++) {
-            char *to = pass->normed + (size_t)row * bytes;
-            pass->kernels->norm(in + (size_t)row * bytes, weight, pass->decoder->epsilon, size, to, bf16);
-            if (product->int8)
-                pass->kernels->quantise(to, size, bf16, pass->quantised + row * quantised_bytes(size));
-        }
+    const size_t bytes = row_bytes(pass, size);
+    char *out = pass->normed + (size_t)to * bytes;
+    pass->kernels->norm(in + (size_t)row * bytes, weight, pass->decoder->epsilon, size, out, (int)pass->work->bf16);
+    if (int8)
+        quantise_row(pass, out, size, to);
 }
 
-/* Quantises rows for a product with an int8 weight. */
-static void quantise_rows(const struct pass *pass, _Atomic int64_t *next, const char *in, int64_t size, int64_t rows) {
-    const int bf16 = (int)pass->work->bf16;
-    for (int64_t row; pool_take(next, rows, &row);)
-        pass->kernels->quantise(in + (bf16 ? 2 : 4) * (size_t)(row * size), size, bf16,
-                                pass->quantised + row * quantised_bytes(size));
-}
-
-/* Multiplies `in`, or the quantised rows if the weight is int8. */
-static void multiply(const struct pass *pass, _Atomic int64_t *next, const struct product *product, const void *in,
-                     int64_t rows, void *out, int64_t stride) {
-    if (product->int8)
-        in = pass->quantised;
-    const int64_t chunks = (rows + PRODUCT_ROWS - 1) / PRODUCT_ROWS, each = chunks ? (rows + chunks - 1) / chunks : 0;
-    for (int64_t item; pool_take(next, chunks * pass->kernels->panels(product), &item);) {
-        const int64_t first = item % chunks * each, left = rows - first;
-        if (left > 0)
-            pass->kernels->multiply(product, item / chunks, in, first, left < each ? left : each, out, stride,
-                                    (int)pass->work->bf16);
+/* Normalises rows for a product, and quantises them if its weight is int8. Returns the input of the product. */
+static const void *norm_rows(const struct pass *pass, struct worker *worker, _Atomic int64_t *next, const char *in,
+                             const void *weight, int64_t rows, const struct product *product) {
+    const int64_t own = own_rows(pass->decoder, rows), first = own * worker->thread, size = pass->decoder->hidden;
+    const int int8 = (int)product->int8;
+    for (int64_t row = 0; row < own; row++)
+        norm_row(pass, in, weight, row, first + row, int8);
+    if (own == 0) {
+        for (int64_t chunk; pool_take(next, (rows + ROW_CHUNK - 1) / ROW_CHUNK, &chunk);)
+            for (int64_t row = chunk * ROW_CHUNK; row < rows && row < (chunk + 1) * ROW_CHUNK; row++)
+                norm_row(pass, in, weight, row, row, int8);
+        wait_for_others(worker);
     }
+    return int8 ? pass->quantised + first * quantised_bytes(size) : pass->normed + (size_t)first * row_bytes(pass, size);
 }
 
-/* Rotates queries and keys in place and writes keys and values to the cache. */
-static void rotate_and_keep(const struct pass *pass, _Atomic int64_t *next, const struct decoder_layer *layer) {
+/* Quantises rows for a product if its weight is int8. Returns the input of the product. */
+static const void *quantise_rows(const struct pass *pass, struct worker *worker, _Atomic int64_t *next, const char *in,
+                                 int64_t rows, const struct product *product) {
+    const int64_t own = own_rows(pass->decoder, rows), first = own * worker->thread, size = product->inner;
+    const size_t bytes = row_bytes(pass, size);
+    if (!product->int8)
+        return in;
+    for (int64_t row = 0; row < own; row++)
+        quantise_row(pass, in + (size_t)row * bytes, size, first + row);
+    if (own == 0) {
+        for (int64_t row; pool_take(next, rows, &row);)
+            quantise_row(pass, in + (size_t)row * bytes, size, row);
+        wait_for_others(worker);
+    }
+    return pass->quantised + first * quantised_bytes(size);
+}
+
+/* The first panel of a thread's part of a product. */
+static int64_t part_of(const struct pass *pass, const struct product *product, int thread, int threads) {
+    return pass->kernels->panels(product) * thread / threads;
+}
+
+/* Multiplies rows, each thread with its own part of the panels and then with what the others have left. `after`: the
+ * product that follows. */
+static void multiply_parts(const struct pass *pass, struct worker *worker, const struct product *product,
+                           const struct product *after, const void *in, int64_t rows, void *out, int64_t stride) {
+    const int bf16 = (int)pass->work->bf16, thread = worker->thread, threads = worker->threads;
+    const char *packed = product->packed, *following = after->packed;
+    const size_t bytes = pass->kernels->panel_bytes(product, bf16), later = pass->kernels->panel_bytes(after, bf16);
+    struct share *shares = pass->shares + worker->products % 3 * threads;
+    following += later * (size_t)part_of(pass, after, thread, threads);
+    for (int turn = 0; turn < threads; turn++) {
+        const int owner = (thread + turn) % threads;
+        const int64_t first = part_of(pass, product, owner, threads), count = part_of(pass, product, owner + 1, threads) - first;
+        for (int64_t item; pool_take(&shares[owner].taken, count, &item);) {
+            const char *next = packed + bytes * (size_t)(first + item + 1);
+            pass->kernels->multiply(product, first + item, in, 0, rows, out, stride, bf16,
+                                    turn == 0 && item + 1 < count ? next : following);
+        }
+    }
+    const size_t own = later * (size_t)(part_of(pass, after, thread + 1, threads) - part_of(pass, after, thread, threads));
+    worker->reading = (struct reading){following + (later < bytes ? later : bytes),
+                                       following + (own < AHEAD_BYTES ? own : AHEAD_BYTES)};
+}
+
+/* Multiplies rows, and waits for the other threads. `after`: the product that follows. */
+static void multiply(const struct pass *pass, struct worker *worker, _Atomic int64_t *next,
+                     const struct product *product, const struct product *after, const void *in, int64_t rows,
+                     void *out, int64_t stride) {
+    const int64_t chunks = (rows + PRODUCT_ROWS - 1) / PRODUCT_ROWS, each = chunks ? (rows + chunks - 1) / chunks : 0;
+    const int bf16 = (int)pass->work->bf16;
+    /* No thread is left in the product before the last one, whose counters the next product uses. */
+    atomic_store_explicit(&pass->shares[(worker->products + 1) % 3 * worker->threads + worker->thread].taken, 0,
+                          memory_order_relaxed);
+    if (chunks == 1) {
+        multiply_parts(pass, worker, product, after, in, rows, out, stride);
+    } else {
+        const size_t bytes = pass->kernels->panel_bytes(product, bf16);
+        for (int64_t item; pool_take(next, chunks * pass->kernels->panels(product), &item);) {
+            const int64_t first = item % chunks * each, left = rows - first, panel = item / chunks;
+            if (left > 0)
+                pass->kernels->multiply(product, panel, in, first, left < each ? left : each, out, stride, bf16,
+                                        (const char *)product->packed + bytes * (size_t)(panel + 1));
+        }
+    }
+    worker->products++;
+}
+
+/* Rotates the queries and keys of KV heads [first, end) of one token in place and writes keys and values to the cache. */
+static void rotate_and_keep(const struct pass *pass, const struct decoder_layer *layer, int64_t row, int64_t first,
+                            int64_t end) {
     const struct work *work = &pass->work[layer->group];
     const int bf16 = (int)work->bf16;
+    const int64_t group = work->heads / work->kv_heads;
     const size_t item = bf16 ? 2 : 4, head_bytes = item * (size_t)work->dim;
-    for (int64_t row; pool_take(next, pass->step->kept, &row);) {
-        char *heads = pass->mixed + item * (size_t)(row * qkv_width(work));
-        const size_t angle = item * (size_t)(pass->step->positions[row] * (work->dim / 2));
-        for (int64_t head = 0; head < work->heads + work->kv_heads; head++) {
-            const void *norm = head < work->heads ? layer->norm_query : layer->norm_key;
-            char *at = heads + (size_t)head * head_bytes;
-            if (norm != NULL)
-                pass->kernels->norm(at, norm, pass->decoder->epsilon, work->dim, at, bf16);
-            pass->kernels->rotate(at, (const char *)pass->step->cosine + angle, (const char *)pass->step->sine + angle,
-                                  work->dim, bf16);
-        }
-        const size_t bytes = (size_t)work->kv_heads * head_bytes, to = (size_t)work->slots[row] * bytes;
-        const char *keys = heads + (size_t)work->heads * head_bytes;
-        memcpy((char *)layer->key_cache + to, keys, bytes);
-        memcpy((char *)layer->value_cache + to, keys + bytes, bytes);
+    char *heads = pass->mixed + item * (size_t)(row * qkv_width(work));
+    const size_t angle = item * (size_t)(pass->step->positions[row] * (work->dim / 2));
+    for (int64_t head = first * group; head < end * (group + 1) - first; head++) {
+        const int is_query = head < end * group;
+        const void *norm = is_query ? layer->norm_query : layer->norm_key;
+        char *at = heads + (size_t)(is_query ? head : work->heads + first + head - end * group) * head_bytes;
+        if (norm != NULL)
+            pass->kernels->norm(at, norm, pass->decoder->epsilon, work->dim, at, bf16);
+        pass->kernels->rotate(at, (const char *)pass->step->cosine + angle, (const char *)pass->step->sine + angle,
+                              work->dim, bf16);
     }
+    const size_t token = (size_t)work->kv_heads * head_bytes, bytes = (size_t)(end - first) * head_bytes;
+    const size_t to = (size_t)work->slots[row] * token + (size_t)first * head_bytes;
+    const char *keys = heads + (size_t)(work->heads + first) * head_bytes;
+    memcpy((char *)layer->key_cache + to, keys, bytes);
+    memcpy((char *)layer->value_cache + to, keys + token, bytes);
 }
 
 static void attend(const struct pass *pass, _Atomic int64_t *next, const struct decoder_layer *layer) {
@@ -190,6 +286,8 @@ static void attend(const struct pass *pass, _Atomic int64_t *next, const struct 
             continue;
         if (left < tile.count)
             tile.count = (int)left;
+        if (pass->singles) /* no other tile reads what this one rotates */
+            rotate_and_keep(pass, layer, tile.token, tile.kv_head, tile.kv_head + tile.heads);
         pass->kernels->attend(work, &view, &tile);
     }
 }
@@ -232,46 +330,45 @@ static void run(void *context, int thread, int threads) {
     _Atomic int64_t *next = pass->next;
     int64_t rows = pass->step->kept;
     char *stream = pass->hidden, *attended = pass->attended;
-    (void)threads;
+    struct worker worker = {.thread = thread, .threads = threads};
     for (int64_t index = 0; index < decoder->layers; index++) {
         const struct decoder_layer *layer = &decoder->layer[index];
-        norm_rows(pass, next++, stream, layer->norm_before, rows, &layer->query_key_value);
-        pool_barrier();
-        multiply(pass, next++, &layer->query_key_value, pass->normed, rows, pass->mixed, qkv_width(pass->work));
-        pool_barrier();
-        rotate_and_keep(pass, next++, layer);
-        pool_barrier();
+        const int last = index == decoder->layers - 1;
+        const struct product *after = last ? &decoder->head : &layer[1].query_key_value;
+        const void *in = norm_rows(pass, &worker, next++, stream, layer->norm_before, rows, &layer->query_key_value);
+        multiply(pass, &worker, next++, &layer->query_key_value, &layer->output, in, rows, pass->mixed,
+                 qkv_width(pass->work));
+        wait_for_others(&worker);
+        if (!pass->singles) {
+            for (int64_t row; pool_take(next, pass->step->kept, &row);)
+                rotate_and_keep(pass, layer, row, 0, pass->work->kv_heads);
+            next++;
+            wait_for_others(&worker);
+        }
         attend(pass, next++, layer);
-        pool_barrier();
-        if (index == decoder->layers - 1) {
+        wait_for_others(&worker);
+        if (last) {
             gather(pass, next++);
-            pool_barrier();
+            wait_for_others(&worker);
             stream = pass->hidden_wanted, attended = pass->attended_wanted, rows = pass->step->count;
         }
-        if (layer->output.int8) {
-            quantise_rows(pass, next++, attended, layer->output.inner, rows);
-            pool_barrier();
-        }
-        multiply(pass, next++, &layer->output, attended, rows, stream, hidden);
-        pool_barrier();
-        norm_rows(pass, next++, stream, layer->norm_after, rows, &layer->gate_up);
-        pool_barrier();
-        multiply(pass, next++, &layer->gate_up, pass->normed, rows, pass->gated, decoder->inner);
-        pool_barrier();
-        if (layer->down.int8) {
-            quantise_rows(pass, next++, pass->gated, decoder->inner, rows);
-            pool_barrier();
-        }
-        multiply(pass, next++, &layer->down, pass->gated, rows, stream, hidden);
+        in = quantise_rows(pass, &worker, next++, attended, rows, &layer->output);
+        multiply(pass, &worker, next++, &layer->output, &layer->gate_up, in, rows, stream, hidden);
+        wait_for_others(&worker);
+        in = norm_rows(pass, &worker, next++, stream, layer->norm_after, rows, &layer->gate_up);
+        multiply(pass, &worker, next++, &layer->gate_up, &layer->down, in, rows, pass->gated, decoder->inner);
+        wait_for_others(&worker);
+        in = quantise_rows(pass, &worker, next++, pass->gated, rows, &layer->down);
+        multiply(pass, &worker, next++, &layer->down, after, in, rows, stream, hidden);
         if (thread == 0) /* the other threads read the result after the barrier */
             keep_deadline(pass, index + 1);
-        pool_barrier();
-        if (index < decoder->layers - 1)
+        wait_for_others(&worker);
+        if (!last)
             rows = pass->step->kept;
     }
-    norm_rows(pass, next++, stream, decoder->norm_last, rows, &decoder->head);
-    pool_barrier();
-    multiply(pass, next++, &decoder->head, pass->normed, rows, pass->step->logits, decoder->vocab);
+    const void *in = norm_rows(pass, &worker, next++, stream, decoder->norm_last, rows, &decoder->head);
+    multiply(pass, &worker, next++, &decoder->head, &decoder->layer[0].query_key_value, in, rows, pass->step->logits,
+             decoder->vocab);
 }
 
 /* Returns 0 if this code supports a decoder of these sizes at this level, else 1. */
@@ -291,13 +388,17 @@ int sluice_decode(const struct decoder *decoder, const struct work *work, struct
     if (sluice_can_decode(decoder, work, level))
         return 1;
     const int64_t phases = PHASES_OF_LAYER * decoder->layers + OTHER_PHASES, tiles = attention_count(work);
-    char *memory = calloc(1, sizeof(_Atomic int64_t) * (size_t)phases + sizeof(struct tile) * (size_t)tiles);
+    const size_t shares = sizeof(struct share) * 3 * (size_t)(work->threads > 1 ? work->threads : 1);
+    const size_t counters = sizeof(_Atomic int64_t) * (size_t)phases;
+    char *memory = calloc(1, LINE + shares + counters + sizeof(struct tile) * (size_t)tiles);
     if (memory == NULL)
         return 2;
-    struct tile *cut = (struct tile *)(memory + sizeof(_Atomic int64_t) * (size_t)phases);
+    char *aligned = (char *)(((uintptr_t)memory + LINE - 1) / LINE * LINE);
+    struct tile *cut = (struct tile *)(aligned + shares + counters);
     attention_cut(work, cut);
     struct pass pass = {.decoder = decoder, .work = work, .step = step, .kernels = kernels_of(level), .tiles = cut,
-                        .tile_count = tiles, .hidden = step->hidden, .next = (_Atomic int64_t *)memory};
+                        .tile_count = tiles, .hidden = step->hidden, .shares = (struct share *)aligned,
+                        .next = (_Atomic int64_t *)(aligned + shares), .singles = work->rows == work->tokens};
     int64_t sizes[BUFFERS];
     lay_out(decoder, work, step->count, sizes);
     char **buffers[BUFFERS] = {&pass.normed,        &pass.mixed,           &pass.attended, &pass.gated,
@@ -350,7 +451,7 @@ void sluice_multiply(const struct product *product, const void *in, int64_t rows
         kernels->quantise((const char *)in + (size_t)row * bytes, product->inner, bf16,
                           (char *)quantised + row * quantised_bytes(product->inner));
     for (int64_t panel = 0; panel < kernels->panels(product); panel++)
-        kernels->multiply(product, panel, product->int8 ? quantised : in, 0, rows, out, stride, bf16);
+        kernels->multiply(product, panel, product->int8 ? quantised : in, 0, rows, out, stride, bf16, product->packed);
 }
 
 /* Field offsets of each struct that Python mirrors (native.py, decoder.py). */

@@ -175,49 +175,78 @@ static void NAME(quantise)(const void *in, int64_t size, int bf16, void *out) {
         to[i] = 0; /* its weight is 0 */
 }
 
+/* Fetches what a loop reads later to the level 2 cache: `each` bytes in each iteration `at`, at most two lines. A fetch
+ * to the level 1 cache would hold one of its few miss buffers. */
+static INLINE void NAME(fetch)(const char *ahead, int64_t at, int64_t each) {
+    __builtin_prefetch(ahead + at * each, 0, 2);
+    if (WIDTH * 4 > 64)
+        __builtin_prefetch(ahead + at * each + each / 2, 0, 2);
+}
+
+/* Calls SUMS with a constant number of rows. */
+#if LANES == 16
+#define MORE_ROWS(SUMS) \
+    case 6: SUMS(6); break; \
+    case 7: SUMS(7); break; \
+    case 8: SUMS(8); break; \
+    case 9: SUMS(9); break; \
+    case 10: SUMS(10); break; \
+    case 11: SUMS(11); break;
+#else
+#define MORE_ROWS(SUMS)
+#endif
+#define SWITCH_ROWS(SUMS) \
+    switch (rows) { \
+    case 1: SUMS(1); break; \
+    case 2: SUMS(2); break; \
+    case 3: SUMS(3); break; \
+    case 4: SUMS(4); break; \
+    case 5: SUMS(5); break; \
+    MORE_ROWS(SUMS) \
+    default: SUMS(BLOCK_ROWS); break; \
+    }
+
 /* Computes the sums of a panel with `rows` quantised rows, `stride` bytes apart. */
 static INLINE void NAME(byte_sums)(const char *panel, const char *in, int64_t stride, int64_t inner, const int rows,
-                                   V (*sums)[COLUMNS]) {
+                                   const char *ahead, int64_t each, V (*sums)[COLUMNS]) {
     const float *scales = (const float *)panel;
     const int32_t *totals = (const int32_t *)(scales + WIDTH);
     const int8_t *weights = (const int8_t *)(totals + WIDTH);
     NAME(ints) sum[BLOCK_ROWS][COLUMNS];
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++)
             sum[r][c] = (NAME(ints)){0};
     for (int64_t k = 0; k < inner; k += GROUP) {
         NAME(ints) weight[COLUMNS];
-#pragma GCC unroll 4
-        for (int c = 0; c < COLUMNS; c++) {
+#pragma GCC unroll 2
+        for (int c = 0; c < COLUMNS; c++)
             weight[c] = NAME(widen)(weights + k * WIDTH + c * LANES * GROUP);
-            if (c * LANES * GROUP % 64 == 0)
-                __builtin_prefetch(weights + (k + PREFETCHED) * WIDTH + c * LANES * GROUP);
-        }
-#pragma GCC unroll 6
+        NAME(fetch)(ahead, k / GROUP, each);
+#pragma GCC unroll 12
         for (int r = 0; r < rows; r++) {
             int32_t group;
             memcpy(&group, in + r * stride + ROW_HEADER + k * (int64_t)sizeof(NAME(element)), sizeof group);
             const NAME(ints) both = (NAME(ints)){0} + group;
-#pragma GCC unroll 4
+#pragma GCC unroll 2
             for (int c = 0; c < COLUMNS; c++)
                 sum[r][c] = NAME(dot)(sum[r][c], both, weight[c]);
         }
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++) {
         struct quantised_row row;
         memcpy(&row, in + r * stride, sizeof row);
         for (int i = 0; i < row.outliers; i++) {
             const int32_t index = row.outlier[i].index, one = 1 << (32 / GROUP * (index % GROUP));
             const int8_t *group = weights + index / GROUP * GROUP * WIDTH;
-#pragma GCC unroll 4
+#pragma GCC unroll 2
             for (int c = 0; c < COLUMNS; c++)
                 sum[r][c] += row.outlier[i].excess * NAME(dot)((NAME(ints)){0}, (NAME(ints)){0} + one,
                                                                NAME(widen)(group + c * LANES * GROUP));
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++) {
             V scale;
             NAME(ints) total;
@@ -228,17 +257,13 @@ static INLINE void NAME(byte_sums)(const char *panel, const char *in, int64_t st
     }
 }
 
+#define SUMS(rows) NAME(byte_sums)(panel, in, stride, inner, rows, ahead, each, sums)
 static __attribute__((noinline)) void NAME(byte_block)(const void *panel, const void *in, int64_t stride,
-                                                       int64_t inner, int rows, V (*sums)[COLUMNS]) {
-    switch (rows) {
-    case 1: NAME(byte_sums)(panel, in, stride, inner, 1, sums); break;
-    case 2: NAME(byte_sums)(panel, in, stride, inner, 2, sums); break;
-    case 3: NAME(byte_sums)(panel, in, stride, inner, 3, sums); break;
-    case 4: NAME(byte_sums)(panel, in, stride, inner, 4, sums); break;
-    case 5: NAME(byte_sums)(panel, in, stride, inner, 5, sums); break;
-    default: NAME(byte_sums)(panel, in, stride, inner, 6, sums); break;
-    }
+                                                       int64_t inner, int rows, const char *ahead, int64_t each,
+                                                       V (*sums)[COLUMNS]) {
+    SWITCH_ROWS(SUMS)
 }
+#undef SUMS
 
 /* Quantises one output of a weight, or zeros for NULL, to a column of a panel. An output with a weight that is not
  * finite gets the scale NaN. */

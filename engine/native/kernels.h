@@ -6,8 +6,7 @@
 
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MAX_DIM 256
-#define ABI 5 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
-#define BLOCK_ROWS 6 /* rows of a product that share each register of the weight */
+#define ABI 6 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 
 struct work { /* one step; shared by all layers of a group */
     int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;
@@ -65,8 +64,6 @@ struct quantised_row { /* header of a quantised row */
     } outlier[OUTLIERS];
 };
 
-#define PREFETCHED 64 /* inputs */
-
 /* Bytes from one quantised row to the next. */
 static inline int64_t quantised_bytes(int64_t inner) {
     return ROW_HEADER + (2 * inner + 4 + 63) / 64 * 64;
@@ -80,7 +77,7 @@ struct layout { /* size and offset in bytes of one struct or of one field ("work
 struct kernels {
     void (*attend)(const struct work *, const struct layer *, const struct tile *);
     void (*multiply)(const struct product *, int64_t panel, const void *in, int64_t first, int64_t count, void *out,
-                     int64_t out_stride, int bf16);
+                     int64_t out_stride, int bf16, const char *ahead);
     int64_t (*panels)(const struct product *);
     void (*pack)(const struct product *, const void *weight, const void *bias, int bf16, void *packed, float *packed_bias);
     void (*unpack)(const struct product *, int64_t index, int bf16, void *out);

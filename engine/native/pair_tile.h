@@ -67,8 +67,13 @@ struct NAME(pairs) {
     uint16_t values[LANES * MAX_DIM] ALIGNED; /* [8, dim, 2] */
 };
 
+/* Fetches 32 inputs of a key or value to the level 2 cache: the level 1 cache has too few miss buffers for a block. */
+static INLINE void NAME(fetch_part)(const uint16_t *from) { __builtin_prefetch(from, 0, 2); }
+
+/* `next` keys and values are fetched meanwhile, as far apart as these. */
 static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_t stride, int count, const int dim,
-                              struct NAME(pairs) *pairs) {
+                              const uint16_t *next_key, const uint16_t *next_value, struct NAME(pairs) *pairs) {
+    const int64_t apart = stride;
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
                                          5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
@@ -87,12 +92,16 @@ static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_
         for (int j = 0; j < LANES; j++)
             part[j] = _mm512_loadu_si512(key + j * stride + d);
         NAME(turn)(part);
+        for (int j = 0; j < LANES; j++)
+            NAME(fetch_part)(next_key + j * apart + d);
 #pragma GCC unroll 16
         for (int j = 0; j < LANES; j++)
             _mm512_store_si512(pairs->keys + d * LANES + j * 32, part[j]);
     }
     for (int j = 0; j < count; j += 2)
         for (int d = 0; d < dim; d += 32) {
+            NAME(fetch_part)(next_value + j * apart + d);
+            NAME(fetch_part)(next_value + (j + 1) * apart + d);
             const __m512i one = _mm512_loadu_si512(value + j * stride + d);
             const __m512i two = _mm512_loadu_si512(value + (j + 1) * stride + d);
             uint16_t *to = pairs->values + j * dim + 2 * d;
@@ -175,16 +184,11 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
         const int64_t room = size - at % size, left = last - at + 1, to = at + (room < LANES ? room : LANES);
         const int count = (int)(room < LANES ? (room < left ? room : left) : (left < LANES ? left : LANES));
         const int64_t base = (table[at / size] * size + at % size) * stride;
-        /* The next keys are scattered in memory: prefetch a share of them before each head. */
+        /* The next keys are scattered in memory: each head prefetches its own. */
         const int64_t next = to <= last ? (table[to / size] * size + to % size) * stride : base;
-        const int64_t span = to <= last ? (size - to % size < LANES ? size - to % size : LANES) : 0;
         for (int head = 0; head < tile->heads; head++) {
-            for (int64_t j = span * head / tile->heads; j < span * (head + 1) / tile->heads; j++)
-                for (int d = 0; d < dim * tile->heads; d += 32) {
-                    __builtin_prefetch(keys + next + j * stride + d);
-                    __builtin_prefetch(values + next + j * stride + d);
-                }
-            NAME(read)(keys + base + head * dim, values + base + head * dim, stride, count, dim, &pairs);
+            NAME(read)(keys + base + head * dim, values + base + head * dim, stride, count, dim,
+                       keys + next + head * dim, values + next + head * dim, &pairs);
             NAME(add)(layer, tile, at, count, group, head * rows, rows, dim, &pairs, &state);
         }
         at += count;

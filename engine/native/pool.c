@@ -40,12 +40,17 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-static uint64_t wait_for_change(_Atomic uint64_t *word, uint64_t seen) {
+static uint64_t wait_for_change(_Atomic uint64_t *word, uint64_t seen, struct reading *reading) {
     uint64_t now;
     for (int spin = 0; spin < SPINS; spin++) {
         if ((now = atomic_load(word)) != seen)
             return now;
-        pause_briefly();
+        if (reading != NULL && reading->at < reading->end) {
+            __builtin_prefetch(reading->at, 0, 2);
+            reading->at += 64;
+        } else {
+            pause_briefly();
+        }
     }
     pthread_mutex_lock(&pool.lock);
     atomic_fetch_add(&pool.sleepers, 1);
@@ -65,7 +70,7 @@ static void change(_Atomic uint64_t *word, uint64_t value) {
     }
 }
 
-void pool_barrier(void) {
+void pool_barrier(struct reading *reading) {
     if (pool.threads == 1)
         return;
     const int others = pool.threads - 1; /* read before arrival: after it the next turn may begin */
@@ -74,7 +79,7 @@ void pool_barrier(void) {
         atomic_store(&pool.arrived, 0);
         change(&pool.passed, passed + 1);
     } else {
-        wait_for_change(&pool.passed, passed);
+        wait_for_change(&pool.passed, passed, reading);
     }
 }
 
@@ -82,10 +87,10 @@ static void *work(void *argument) {
     const int number = (int)(intptr_t)argument;
     uint64_t seen = 0;
     for (;;) {
-        seen = wait_for_change(&pool.turn, seen);
+        seen = wait_for_change(&pool.turn, seen, NULL);
         if (number < (int)(seen & ((1 << SIZE_BITS) - 1))) {
             pool.function(pool.context, number, pool.threads);
-            pool_barrier();
+            pool_barrier(NULL);
         }
     }
     return NULL;
@@ -114,6 +119,6 @@ void pool_run(int threads, pool_function function, void *context) {
     if (pool.threads > 1)
         change(&pool.turn, ((atomic_load(&pool.turn) >> SIZE_BITS) + 1) << SIZE_BITS | (uint64_t)pool.threads);
     function(context, 0, pool.threads);
-    pool_barrier();
+    pool_barrier(NULL);
     pthread_mutex_unlock(&team);
 }

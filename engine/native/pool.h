@@ -13,8 +13,13 @@ typedef void (*pool_function)(void *context, int thread, int threads);
  * have returned. A concurrent call (a second engine in the process) blocks until this one ends. */
 void pool_run(int threads, pool_function function, void *context);
 
-/* Waits until every thread of the team has arrived. Writes before the barrier are visible after it. */
-void pool_barrier(void);
+struct reading { /* memory that a thread reads next; prefetched while it waits */
+    const char *at, *end;
+};
+
+/* Waits until every thread of the team has arrived. Writes before the barrier are visible after it. `reading`: what the
+ * wait is used for, or NULL. */
+void pool_barrier(struct reading *reading);
 
 /* Takes the next of the items [0, count) of a phase, so that a delayed thread takes fewer items. `next` starts at 0.
  * Returns 0 if no item is left. */

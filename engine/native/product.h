@@ -4,87 +4,82 @@
  * each input (with bf16: for each pair of inputs, the operand of the processor's instruction) the panel's outputs
  * are adjacent. So a panel is read once, in order, and BLOCK_ROWS rows share each register of it. Weights of 8-bit
  * integers have panels and sums of their own (int8.h).
+ *
+ * While a panel is multiplied, as many bytes of `ahead`, which the thread reads next, are fetched to its level 2 cache.
+ * The first block of rows fetches all of them, or the first two one half each, so that memory does not rest while
+ * the second block computes.
  */
 
 static INLINE void NAME(sums)(const float *panel, const float *in, int64_t stride, int64_t inner, const int rows,
-                              V (*sums)[COLUMNS]) {
+                              const char *ahead, int64_t each, V (*sums)[COLUMNS]) {
     V sum[BLOCK_ROWS][COLUMNS];
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++)
             sum[r][c] = (V){0};
     for (int64_t k = 0; k < inner; k++) {
         V weight[COLUMNS];
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++)
             memcpy(&weight[c], panel + k * WIDTH + c * LANES, sizeof(V));
-        __builtin_prefetch(panel + (k + 24) * WIDTH);
-        if (WIDTH > 16)
-            __builtin_prefetch(panel + (k + 24) * WIDTH + 16);
-#pragma GCC unroll 6
+        NAME(fetch)(ahead, k, each);
+#pragma GCC unroll 12
         for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
             for (int c = 0; c < COLUMNS; c++)
                 sum[r][c] += in[r * stride + k] * weight[c];
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++)
             sums[r][c] = sum[r][c];
 }
 
 #ifdef PAIRS /* the processor multiplies pairs of bf16 and sums them in float32 */
 static INLINE void NAME(pair_sums)(const uint16_t *panel, const uint16_t *in, int64_t stride, int64_t inner,
-                                   const int rows, V (*sums)[COLUMNS]) {
+                                   const int rows, const char *ahead, int64_t each, V (*sums)[COLUMNS]) {
     __m512 sum[BLOCK_ROWS][COLUMNS];
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++)
             sum[r][c] = _mm512_setzero_ps();
     for (int64_t k = 0; k < inner; k += 2) {
         __m512i weight[COLUMNS];
-#pragma GCC unroll 4
-        for (int c = 0; c < COLUMNS; c++) {
+#pragma GCC unroll 2
+        for (int c = 0; c < COLUMNS; c++)
             weight[c] = _mm512_loadu_si512(panel + k * WIDTH + c * 32);
-            __builtin_prefetch(panel + (k + 32) * WIDTH + c * 32);
-        }
-#pragma GCC unroll 6
+        NAME(fetch)(ahead, k / 2, each);
+#pragma GCC unroll 12
         for (int r = 0; r < rows; r++) {
             int32_t pair;
             memcpy(&pair, in + r * stride + k, sizeof pair);
             const __m512i both = _mm512_set1_epi32(pair);
-#pragma GCC unroll 4
+#pragma GCC unroll 2
             for (int c = 0; c < COLUMNS; c++)
                 sum[r][c] = _mm512_dpbf16_ps(sum[r][c], (__m512bh)both, (__m512bh)weight[c]);
         }
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++)
             sums[r][c] = (V)sum[r][c];
 }
 #define SUMS(rows) \
-    bf16 ? NAME(pair_sums)((const uint16_t *)panel, (const uint16_t *)in, stride, inner, rows, sums) \
-         : NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, sums)
+    bf16 ? NAME(pair_sums)((const uint16_t *)panel, (const uint16_t *)in, stride, inner, rows, ahead, each, sums) \
+         : NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, ahead, each, sums)
 #else
-#define SUMS(rows) NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, sums)
+#define SUMS(rows) NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, ahead, each, sums)
 #endif
 
 static __attribute__((noinline)) void NAME(block)(const void *panel, const void *in, int64_t stride, int64_t inner,
-                                                  int rows, int bf16, V (*sums)[COLUMNS]) {
+                                                  int rows, int bf16, const char *ahead, int64_t each,
+                                                  V (*sums)[COLUMNS]) {
     (void)bf16;
-    switch (rows) {
-    case 1: SUMS(1); break;
-    case 2: SUMS(2); break;
-    case 3: SUMS(3); break;
-    case 4: SUMS(4); break;
-    case 5: SUMS(5); break;
-    default: SUMS(6); break;
-    }
+    SWITCH_ROWS(SUMS)
 }
 
 /* Finishes one row's sums of one panel: bias, then the activation or the residual, each rounded as in the plain
@@ -127,20 +122,23 @@ static size_t NAME(panel_bytes)(const struct product *product, int bf16) {
     return product->int8 ? NAME(bytes_of_panel)(product->inner) : (bf16 ? 2 : 4) * (size_t)(WIDTH * product->inner);
 }
 
-/* Computes out[row, panel's columns] for rows [first, first + count). With int8 weights the rows are quantised. */
+/* Computes out[row, panel's columns] for rows [first, first + count). With int8 weights the rows are quantised.
+ * `ahead`: what the thread reads next. */
 static void NAME(multiply)(const struct product *product, int64_t panel, const void *in, int64_t first, int64_t count,
-                           void *out, int64_t out_stride, int bf16) {
+                           void *out, int64_t out_stride, int bf16, const char *ahead) {
     const int64_t inner = product->inner;
     const int64_t stride = product->int8 ? quantised_bytes(inner) : inner * (bf16 ? 2 : 4);
     const char *weight = (const char *)product->packed + (size_t)panel * NAME(panel_bytes)(product, bf16);
+    const int64_t blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS, bytes = (int64_t)NAME(panel_bytes)(product, bf16);
+    const int64_t whole = product->int8 ? WIDTH * GROUP : WIDTH * 4, each = blocks > 1 ? whole / 2 : whole;
     V sums[BLOCK_ROWS][COLUMNS];
-    for (int64_t blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS, row = first; blocks > 0; blocks--) {
-        const int rows = (int)((first + count - row + blocks - 1) / blocks); /* blocks of nearly equal size */
-        const char *from = (const char *)in + row * stride;
+    for (int64_t block = 0, row = first; block < blocks; block++) {
+        const int rows = (int)((first + count - row + blocks - block - 1) / (blocks - block)); /* nearly equal sizes */
+        const char *from = (const char *)in + row * stride, *fetched = block < 2 ? ahead + block * bytes / 2 : weight;
         if (product->int8)
-            NAME(byte_block)(weight, from, stride, inner, rows, sums);
+            NAME(byte_block)(weight, from, stride, inner, rows, fetched, each, sums);
         else
-            NAME(block)(weight, from, inner, inner, rows, bf16, sums);
+            NAME(block)(weight, from, inner, inner, rows, bf16, fetched, each, sums);
         for (int r = 0; r < rows; r++)
             NAME(finish)(product, sums[r], panel, row + r, out, out_stride, bf16);
         row += rows;
@@ -206,3 +204,5 @@ static void NAME(unpack)(const struct product *product, int64_t index, int bf16,
 }
 
 #undef SUMS
+#undef SWITCH_ROWS
+#undef MORE_ROWS

@@ -4,7 +4,8 @@
 #ifdef PAIRS
 #include "pair_tile.h"
 #endif
-#define COLUMNS (LANES == 16 ? 4 : 2) /* registers per panel row: BLOCK_ROWS × COLUMNS sums must stay in registers */
+#define COLUMNS 2 /* registers per panel row: BLOCK_ROWS × COLUMNS sums must stay in registers */
+#define BLOCK_ROWS (LANES == 16 ? 12 : 6) /* rows of a product that share each register of the weight */
 #define WIDTH (COLUMNS * LANES)
 #include "int8.h"
 #include "product.h"
@@ -62,6 +63,7 @@ static const struct kernels NAME(kernels) = {
 #undef V
 #undef WIDTH
 #undef COLUMNS
+#undef BLOCK_ROWS
 #undef PAIRS
 #undef QUADS
 #undef GROUP

@@ -58,8 +58,8 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
             span = span < LANES ? span : LANES;
             for (int64_t j = 0; j < span; j++)
                 for (int byte = 0; byte < dim * item; byte += 64) {
-                    __builtin_prefetch((const char *)layer->key_cache + (next + j * stride) * item + byte);
-                    __builtin_prefetch((const char *)layer->value_cache + (next + j * stride) * item + byte);
+                    __builtin_prefetch((const char *)layer->key_cache + (next + j * stride) * item + byte, 0, 2);
+                    __builtin_prefetch((const char *)layer->value_cache + (next + j * stride) * item + byte, 0, 2);
                 }
         }
         for (int j = 0; j < count; j++)
