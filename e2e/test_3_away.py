@@ -3,13 +3,12 @@
 The operator is absent for longer than the TTL of any limit. The bounds are those of the acceptance tables.
 """
 
-import json
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from e2e.framework import jobs, manifests
+from e2e.framework import jobs, manifests, reach
 from e2e.framework.cluster import CUSTOM, Cluster, Object, Recorder, is_ready, name_of, run, say, wait_for
 from e2e.framework.operator_pod import Operator
 from e2e.framework.settings import Settings
@@ -151,8 +150,7 @@ def test_an_outage_of_the_api_server_stops_no_stream_and_the_operator_acts_soon_
 ) -> None:
     if not settings.outage:
         pytest.skip("OUTAGE names no command that stops and starts this cluster's API server")
-    cluster.apply(manifests.program_pod("reach", settings.image("engine"), "reach.py"))
-    wait_for("the pod that tries the API server runs", lambda: reached(cluster) is not None, timeout=60)
+    reach.start(cluster, settings.image("engine"))
     image = settings.image("engine")
     light = jobs.start_client(cluster, "through", image, "chat", "--each", "3")
     routed = jobs.start_client(cluster, "routed", image, "chat", "--each", "1", url=operator.gateway_url)
@@ -165,23 +163,14 @@ def test_an_outage_of_the_api_server_stops_no_stream_and_the_operator_acts_soon_
     cluster.patch("llmd", "chat", {"spec": {"rollout": {"maxSurge": 2}}})
     cluster.kubectl("delete", "service", "chat-engines")
     wait_for("the changed spec and the child are reconciled", lambda: is_reconciled(cluster), timeout=240, every=0.5)
-    reach = wait_for("the pod that tries the API server answers", lambda: reached(cluster), timeout=30)
-    cluster.kubectl("delete", "pod", "reach", "--wait=false")
-    say(f"the API server as pods of the cluster reach it: {reach}; {operator.memory()}")
-    assert reach["lost"]
-    assert reach["back_seconds"] <= RESTORED
+    back = reach.seconds_back(cluster)
+    say(f"{operator.memory()}")
+    assert back <= RESTORED
     assert operator.memory().peak < SHARE
     for clients in (light, routed):
         account = clients.finish()
         assert account["failed"] == []
         assert account["requests"] >= 3
-
-
-def reached(cluster: Cluster) -> Object | None:
-    """The response of inpod/reach.py; None if it does not answer."""
-    path = f"/api/v1/namespaces/{cluster.namespace}/pods/reach:{contract.ADMIN_PORT}/proxy/reached"
-    text = cluster.text(path)
-    return json.loads(text) if text else None
 
 
 def is_reconciled(cluster: Cluster) -> bool:
