@@ -20,7 +20,7 @@
 #include "pool.h"
 
 #define PHASES_OF_LAYER 10
-#define OTHER_PHASES 3
+#define OTHER_PHASES 4
 #define BUFFERS 7
 #define ROW_CHUNK 16 /* rows per item, where a row is little work */
 #define PRODUCT_ROWS 96 /* rows per item of a product with a panel */
@@ -60,6 +60,8 @@ struct step { /* inputs and outputs of one call, besides `struct work` */
     int64_t firm;                           /* tokens that are never dropped; a quarter of the others is kept too */
     int64_t kept;                           /* out: tokens that were computed in all layers */
     int64_t spent;                          /* out: tokens computed in each layer, summed over the layers */
+    int64_t *best;                          /* out: [count] index of each row's largest logit, the lowest of a tie */
+    float *highest;                         /* out: [count] that logit; NaN if a logit of the row is NaN */
 };
 
 struct share { /* panels of one thread's part of a product that are taken */
@@ -369,6 +371,10 @@ static void run(void *context, int thread, int threads) {
     const void *in = norm_rows(pass, &worker, next++, stream, decoder->norm_last, rows, &decoder->head);
     multiply(pass, &worker, next++, &decoder->head, &decoder->layer[0].query_key_value, in, rows, pass->step->logits,
              decoder->vocab);
+    wait_for_others(&worker);
+    for (int64_t row; pool_take(next, rows, &row);)
+        pass->step->highest[row] = pass->kernels->largest(pass->step->logits + row * decoder->vocab, decoder->vocab,
+                                                          &pass->step->best[row]);
 }
 
 /* Returns 0 if this code supports a decoder of these sizes at this level, else 1. */
@@ -476,7 +482,8 @@ static const struct layout layouts[] = {
     FIELD(decoder, layer), FIELD(decoder, norm_last), FIELD(decoder, head), FIELD(decoder, epsilon),
     STRUCT(step), FIELD(step, hidden), FIELD(step, positions), FIELD(step, wanted), FIELD(step, count),
     FIELD(step, cosine), FIELD(step, sine), FIELD(step, scratch), FIELD(step, logits), FIELD(step, seconds),
-    FIELD(step, share), FIELD(step, firm), FIELD(step, kept), FIELD(step, spent),
+    FIELD(step, share), FIELD(step, firm), FIELD(step, kept), FIELD(step, spent), FIELD(step, best),
+    FIELD(step, highest),
 };
 
 /* Returns the entry at this index, or NULL after the last one. */

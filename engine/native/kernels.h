@@ -6,7 +6,7 @@
 
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MAX_DIM 256
-#define ABI 6 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
+#define ABI 7 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 
 struct work { /* one step; shared by all layers of a group */
     int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;
@@ -84,6 +84,7 @@ struct kernels {
     size_t (*panel_bytes)(const struct product *, int bf16);
     void (*quantise)(const void *in, int64_t size, int bf16, void *out);
     void (*norm)(const void *in, const void *weight, float epsilon, int64_t size, void *out, int bf16);
+    float (*largest)(const float *in, int64_t size, int64_t *index);
     void (*rotate)(void *head, const void *cosine, const void *sine, int64_t size, int bf16);
     int64_t width; /* outputs per panel */
     int pairs;     /* whether products of bf16 weights are supported */

@@ -1,4 +1,4 @@
-/* Operations on single rows: norms and rotation by position. Included once per instruction set, after lanes.h.
+/* Operations on single rows: norms, rotation by position, and the largest value. Included once per instruction set, after lanes.h.
  *
  * Rounding follows transformers: an RMS norm is computed in float32, rounded, then multiplied by its weight. In a
  * rotation each product is rounded, then the sum.
@@ -15,6 +15,37 @@ static void NAME(norm)(const void *in, const void *weight, float epsilon, int64_
         V part = NAME(round)(NAME(load)(in, i, bf16) * scale, bf16);
         NAME(store)(out, i, part * NAME(load)(weight, i, bf16), bf16);
     }
+}
+
+/* Returns the largest value and its index, the lowest of equal ones; NaN if a value is NaN. */
+static float NAME(largest)(const float *in, int64_t size, int64_t *index) {
+    V best = (V){0} - INFINITY;
+    NAME(ints) at = {0}, strange = {0}, place;
+    int64_t i = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        place[lane] = lane;
+    for (; i + LANES <= size; i += LANES, place += LANES) {
+        const V part = NAME(load)(in, i, 0);
+        const NAME(ints) more = part > best;
+        best = PICK(more, part, best);
+        at = (more & place) | (~more & at);
+        strange |= part != part;
+    }
+    float found = -INFINITY;
+    int64_t where = 0;
+    int odd = 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        odd |= strange[lane];
+        if (best[lane] > found || (best[lane] == found && at[lane] < where))
+            found = best[lane], where = at[lane];
+    }
+    for (; i < size; i++) {
+        odd |= in[i] != in[i];
+        if (in[i] > found)
+            found = in[i], where = i;
+    }
+    *index = where;
+    return odd ? NAN : found;
 }
 
 /* Rotates one head in place: cos and sin [size / 2]. */

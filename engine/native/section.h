@@ -53,6 +53,7 @@ static const struct kernels NAME(kernels) = {
     .panel_bytes = NAME(panel_bytes),
     .quantise = NAME(quantise),
     .norm = NAME(norm),
+    .largest = NAME(largest),
     .rotate = NAME(rotate),
     .width = WIDTH,
 #ifdef PAIRS

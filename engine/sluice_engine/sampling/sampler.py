@@ -139,6 +139,21 @@ class Sampler:
         if rows and self._grammars is not None:
             self._grammars.begin(rows)
 
+    def take(
+        self,
+        largest: tuple[NDArray[np.int64], NDArray[np.float32]],
+        slots: NDArray[np.int64],
+        samples: NDArray[np.bool_],
+    ) -> Sampled | None:
+        """As `sample` for rows whose largest logits are known, index and value [N or more] each; None if a row needs more
+        than the largest one.
+        """
+        best, highest = largest
+        if (self.table.flags[slots] * samples).any():
+            return None
+        count = len(slots)
+        return Sampled(np.where(np.isfinite(highest[:count]), best[:count], NOT_A_NUMBER).tolist())
+
     def sample(
         self,
         logits: torch.Tensor,

@@ -7,6 +7,7 @@ import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 from sluice_engine.backend import probe
 from sluice_engine.backend.batch_builder import BatchBuilder
 from sluice_engine.backend.cpu import acceptance, native
-from sluice_engine.backend.cpu.decoder import NativeDecoder
+from sluice_engine.backend.cpu.decoder import NativeDecoder, Output
 from sluice_engine.backend.cpu.native import NativeAttention
 from sluice_engine.config import Quantization
 from sluice_engine.core.engine import EngineLoop
@@ -106,6 +107,15 @@ def plain_logits(case: Case) -> torch.Tensor:
         return torch.stack([model(torch.tensor([tokens])).logits[0, -1].float() for tokens in texts])
 
 
+def assert_largest(output: Output) -> None:
+    """What the library found largest is what numpy finds in the logits; NaN where a row has NaN."""
+    table, (best, highest) = output.logits[0].numpy(), output.largest
+    strange = np.isnan(table).any(axis=1)
+    assert np.array_equal(np.isnan(highest), strange)
+    assert np.array_equal(best[~strange], table[~strange].argmax(axis=1))
+    assert np.array_equal(highest[~strange], table[~strange].max(axis=1))
+
+
 def paged_logits(case: Case, kernel: NativeAttention, quantization: Quantization = "none") -> torch.Tensor | None:
     """The same through the compiled decoder, what came before as chunks of an earlier step; None where it refuses."""
     model = case.model()
@@ -149,6 +159,7 @@ def paged_logits(case: Case, kernel: NativeAttention, quantization: Quantization
                 sluice_batch=batch,
                 sluice_cache=cache,
             )
+        assert_largest(output)
         names = prepared.logits_rows.request_ids
         logits = {name: got.clone() for name, got in zip(names, output.logits[0, -len(names) :], strict=True)}
     return torch.stack([logits[str(index)] for index in range(len(case.rows))])

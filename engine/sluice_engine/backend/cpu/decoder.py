@@ -8,10 +8,12 @@ call per step keeps the threads awake from the embedding to the logits.
 import ctypes
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sluice_engine.backend.cpu.huge_pages import zeroed_memory
-from sluice_engine.backend.cpu.native import NativeAttention, step_struct
+from sluice_engine.backend.cpu.native import NativeAttention, StepStruct, step_struct
 from sluice_engine.backend.cpu.structs import Decoder, DecoderLayer, Product, Step, Work
 from sluice_engine.config import Quantization
 from sluice_engine.control.step_deadline import Cut, Deadline
@@ -28,10 +30,27 @@ _FIRST_ANGLES = 2048  # positions whose rotation is computed initially; doubled 
 
 @dataclass(slots=True)
 class Output:
-    """The part of a forward pass's output that the runner reads."""
+    """The part of a forward pass's output that the runner reads; the next pass overwrites all of it but `cut`."""
 
-    logits: torch.Tensor  # [1, count, vocab] float32, rounded to the model's dtype; the next pass overwrites it
+    scores: torch.Tensor  # [at least count · vocab] float32, rounded to the model's dtype
+    largest: tuple[NDArray[np.int64], NDArray[np.float32]]  # [count] index of each row's largest logit, and that logit
+    vocab: int
     cut: Cut | None = None  # set if the chunk was truncated at the deadline
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """[1, count, vocab] float32"""
+        count = len(self.largest[0])
+        return self.scores[: count * self.vocab].view(1, count, self.vocab)
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A batch as the library reads it."""
+
+    steps: tuple[StepStruct, ...]  # one per layer group
+    work: ctypes.Array[Work]
+    positions: int  # above all positions of the batch
 
 
 @dataclass(slots=True)
@@ -99,6 +118,7 @@ class NativeDecoder:
         self._used = 0  # bytes of the area
         self._buffer = torch.empty(0, dtype=torch.uint8)
         self._logits = torch.empty(0)
+        self._best, self._highest = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
         self._cache: KVCache | None = None
         self._angles = _Angles(parts.rotary, self._dtype)
         self._check(parts, head_dim)
@@ -141,15 +161,12 @@ class NativeDecoder:
         """
         self._attach(sluice_cache)
         hidden = self._embedding(input_ids).contiguous()
-        described = [
-            step_struct(each, self._heads, sluice_cache.layers[0][0], self._kernel.threads)
-            for each in (sluice_batch, *sluice_batch.others)
-        ]
-        work = (Work * len(described))(*(each.work for each in described))
-        count, vocab = len(logits_to_keep), self._decoder.vocab
-        if self._logits.numel() < count * vocab:
+        described = self.describe(sluice_batch, sluice_cache)
+        work, count, vocab = described.work, len(logits_to_keep), self._decoder.vocab
+        if len(self._best) < count:
             self._logits = torch.empty(count * vocab)
-        cosine, sine = self._angles.upto(int(position_ids.max()) + 1)
+            self._best, self._highest = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.float32)
+        cosine, sine = self._angles.upto(described.positions)
         step = Step(
             hidden.data_ptr(),
             position_ids.data_ptr(),
@@ -159,6 +176,8 @@ class NativeDecoder:
             sine,
             self._scratch(work[0], count),
             self._logits.data_ptr(),
+            best=self._best.ctypes.data,
+            highest=self._highest.ctypes.data,
         )
         tokens = input_ids.shape[1]
         if sluice_deadline is not None:
@@ -171,7 +190,19 @@ class NativeDecoder:
         if sluice_deadline is not None and step.kept < tokens:
             layers = len(self._layers)
             cut = Cut(kept=step.kept - step.firm, equivalent_tokens=step.spent / layers - step.firm)
-        return Output(self._logits[: count * vocab].view(1, count, vocab), cut)
+        return Output(self._logits, (self._best[:count], self._highest[:count]), vocab, cut)
+
+    def describe(self, batch: Batch, cache: KVCache) -> _Described:
+        """The batch for the library, kept with it: once it is prepared, its step begins with less work."""
+        found = batch.native.get(self._heads)
+        if isinstance(found, _Described):
+            return found
+        groups, keys = (batch, *batch.others), cache.layers[0][0]
+        steps = tuple(step_struct(each, self._heads, keys, self._kernel.threads) for each in groups)
+        work = (Work * len(steps))(*(each.work for each in steps))
+        described = _Described(steps, work, int(batch.position_ids.numpy().max()) + 1)
+        batch.native[self._heads] = described
+        return described
 
     def _check(self, parts: DecoderParts, head_dim: int) -> None:
         layer = parts.layers[0]

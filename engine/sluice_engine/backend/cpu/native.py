@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 LIBRARY = Path(__file__).parents[2] / "_native" / "libsluice_cpu.so"
 LEVELS = {0: "no vector extension in particular", 1: "AVX2", 2: "AVX-512", 3: "AVX-512 with bf16"}
 _BEST = max(LEVELS)
-ABI = 6  # version of kernels.h: the library's functions and their arguments
+ABI = 7  # version of kernels.h: the library's functions and their arguments
 
 
 @dataclass(frozen=True, slots=True)

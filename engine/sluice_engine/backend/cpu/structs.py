@@ -77,6 +77,7 @@ class Step(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("cosine", "sine", "scratch", "logits")),
         *((name, ctypes.c_double) for name in ("seconds", "share")),
         *((name, ctypes.c_int64) for name in ("firm", "kept", "spent")),
+        *((name, ctypes.c_void_p) for name in ("best", "highest")),
     )
 
 
