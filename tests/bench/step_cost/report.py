@@ -70,7 +70,7 @@ def measure(
     found: dict[int, list[Round]] = {streams: [] for streams in MOST_RATIO}
     for turn in range(sets):
         for streams, rounds in found.items():
-            say(f"set {turn + 1} of {sets}, {streams} streams")
+            say(f"set {turn + 1} of {sets}, streams: {streams}")
             decoding = Decoding(engine, weights, streams, (ROUNDS + 2) * (STEPS + 2))
             with decoding.running():
                 decoding.run(STEPS)
