@@ -12,7 +12,7 @@ from sluice_engine.limits import LIMIT_NAMES, Limits
 from sluice_perfmodel.step_time import StepTimeModel
 
 AttentionBackend = Literal["auto", "sluice", "torch"]
-Quantization = Literal["none", "int8"]
+Quantization = Literal["none", "int8", "fp8"]
 
 SWAP_SIZE: Final = 64 << 20
 
@@ -25,7 +25,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     task: str = "auto"  # auto | generate | embed | score; auto: derived from the model's folder
     pooling: str = "auto"  # embeddings: auto | mean | cls | last; auto: the folder's setting
     dtype: str = "auto"  # auto | float32 | bfloat16 | float16
-    quantization: Quantization = "none"  # int8: weights and products of a CPU's compiled decoder, for any dtype
+    quantization: Quantization = "none"  # int8: of a CPU's compiled decoder; fp8: of a GPU's fused one
     device: str = "auto"  # auto | cpu | cuda; "cuda" without one visible is an error, never a fallback
     attention_backend: AttentionBackend = "auto"  # on a GPU; auto: sluice's kernels where they support the model
     tensor_parallel: int = 1  # accelerators that share the model, one process each

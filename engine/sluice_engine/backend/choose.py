@@ -5,6 +5,7 @@ import torch
 from sluice_engine.backend.base import Backend
 from sluice_engine.backend.cpu.backend import CpuBackend
 from sluice_engine.backend.cuda.backend import CudaBackend
+from sluice_engine.backend.cuda.loading.fp8 import refusal
 from sluice_engine.backend.cuda.memory import HostShare
 from sluice_engine.backend.parallel.group import Group
 from sluice_engine.config import AttentionBackend, Quantization
@@ -44,16 +45,22 @@ def choose_backend(asked: str, attention: AttentionBackend = "auto", quantizatio
             "the CPU with --device cpu."
         )
     if asked != "cpu" and visible:
-        if quantization != "none":
+        if quantization == "int8":
             raise InvalidOption(
-                f"--quantization {quantization} is for the CPU, and the engine computes on a GPU, which has products of "
-                f"bfloat16, float16 and float32 weights. Leave the option out (GPTQ and AWQ checkpoints are loaded "
-                f"without it), or use --device cpu."
+                "--quantization int8 is for the CPU, and the engine computes on a GPU. Leave the option out (GPTQ and AWQ "
+                "checkpoints are loaded without it), use --quantization fp8, or use --device cpu."
             )
-        return CudaBackend(torch.device("cuda"), attention=attention)
+        if quantization == "fp8" and (reason := refusal()) is not None:
+            raise InvalidOption(f"--quantization fp8: {reason}. Leave the option out.")
+        return CudaBackend(torch.device("cuda"), attention=attention, quantization=quantization)
     if attention != "auto":
         raise InvalidOption(
             f"--attention-backend {attention} is for GPUs, and the engine computes on the CPU, which has one attention. "
             f"Leave the option out, or use --device cuda."
+        )
+    if quantization == "fp8":
+        raise InvalidOption(
+            "--quantization fp8 is for GPUs, and the engine computes on the CPU. Use --quantization int8, or leave the "
+            "option out."
         )
     return CpuBackend(quantization)

@@ -75,9 +75,10 @@ def _check_quantization(options: EngineOptions, task: Task) -> None:
     """Raises InvalidOption for a quantization that the model's task or its ranks do not have."""
     if options.quantization == "none" or (task == "generate" and options.tensor_parallel == 1):
         return
+    device = "CPU" if options.quantization == "int8" else "GPU"
     served = f"this one is served as {task}" if task != "generate" else "several ranks share this one"
     raise InvalidOption(
-        f"--quantization {options.quantization} is for models that generate text on one CPU, and {served}. Leave the "
+        f"--quantization {options.quantization} is for models that generate text on one {device}, and {served}. Leave the "
         f"option out."
     )
 

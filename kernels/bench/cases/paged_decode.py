@@ -28,6 +28,7 @@ NAMED: Final[dict[str, Case]] = {
     "around a block": Case((15, 16, 17, 31, 32, 33)),
     "around a tile": Case((63, 64, 65, 127, 128, 129)),
     "around a split": Case((255, 256, 257), splits=2),
+    "around the end of a split": Case((127, 128, 129, 191, 192, 193), splits=2),
     "odd head dim": Case((5, 70), head_dim=40),
     "tiny head dim": Case((5, 70), head_dim=8),
     "head dim 64, group of 16": Case((50, 9), q_heads=16, kv_heads=1, head_dim=64, block_size=32),

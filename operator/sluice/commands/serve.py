@@ -41,7 +41,7 @@ def serve(
     pooling: Annotated[Text, _option("pooling", "Embeddings: auto, mean, cls or last. [the model's]", "NAME")] = None,
     dtype: Annotated[Text, _option("dtype", "auto, float32, bfloat16 or float16. [auto]", "DTYPE")] = None,
     quantization: Annotated[
-        Text, _option("quantization", "none, or int8 weights and products on the CPU. [none]", "NAME")
+        Text, _option("quantization", "Weights and products: none, int8 (CPU) or fp8 (GPU). [none]", "NAME")
     ] = None,
     device: Annotated[Text, _option("device", "auto, cpu or cuda. [auto]", "DEVICE")] = None,
     attention_backend: Annotated[

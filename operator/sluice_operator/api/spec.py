@@ -57,11 +57,11 @@ class ModelSpec(Model):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """dtype is the data type of the weights and the KV cache. auto: the data type in the model's config if the device
     computes in it, else float32. Defaults to auto."""
-    quantization: Literal["none", "int8"] = "none"
+    quantization: Literal["none", "int8", "fp8"] = "none"
     """quantization is how the engine stores the weights and multiplies by them. int8: 8-bit integers with one scale per
     output, activations quantised per token; engines without an accelerator only, for models with the structure of Llama
     or Qwen (other models are refused at start). It about halves the memory of the weights of bfloat16 and the time of a
-    decode step. GPTQ and AWQ checkpoints need no setting. Defaults to none."""
+    decode step. fp8: the same as e4m3 floats on one GPU of compute capability 8.9 or newer. GPTQ and AWQ checkpoints need no setting. Defaults to none."""
 
 
 class SLO(Model):
@@ -254,9 +254,14 @@ class LLMDeploymentSpec(Model):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            cel="self.model.quantization == 'none' || self.engine.accelerator.count == 0",
+            cel="self.model.quantization != 'int8' || self.engine.accelerator.count == 0",
             sentence="model.quantization int8 is for engines without an accelerator: set engine.accelerator.count to 0",
-            holds=lambda s: s.model.quantization == "none" or s.engine.accelerator.count == 0,
+            holds=lambda s: s.model.quantization != "int8" or s.engine.accelerator.count == 0,
+        ),
+        Rule(
+            cel="self.model.quantization != 'fp8' || self.engine.accelerator.count == 1",
+            sentence="model.quantization fp8 is for engines with one accelerator: set engine.accelerator.count to 1",
+            holds=lambda s: s.model.quantization != "fp8" or s.engine.accelerator.count == 1,
         ),
     )
 

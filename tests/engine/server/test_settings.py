@@ -52,7 +52,7 @@ def test_every_option_reaches_the_engine() -> None:
     ("option", "value"),
     [
         ("port", "x"), ("port", "-1"), ("port", "65536"), ("port", "1.5"), ("admin-port", "8000"), ("dtype", "int3"),
-        ("quantization", "fp8"),
+        ("quantization", "int3"),
         ("device", "tpu"), ("kv-size", "64Q"), ("kv-size", "-1"), ("kv-size", "0"), ("kv-size", "much"), ("swap-size", "-1"),
         ("kv-memory-fraction", "0"), ("kv-memory-fraction", "1.1"), ("block-size", "0"), ("max-num-seqs", "0"),
         ("max-batched-tokens", "²"), ("concurrency-min", "999"), ("concurrency-max", "0"), ("max-queue", "-1"),

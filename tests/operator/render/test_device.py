@@ -1,5 +1,8 @@
 """The device that a pod's engine computes on, and the quantization that only one of them has."""
 
+import pytest
+
+from sluice_operator.api.parse import InvalidResource
 from tests.operator.render.test_render import children, deployment
 
 
@@ -20,3 +23,11 @@ def test_a_quantization_is_a_flag_of_the_engine_and_none_is_no_flag() -> None:
         for more in ({}, {"model.quantization": "int8"})
     )
     assert set(quantised) - set(plain) == {"--quantization=int8"}
+
+
+def test_fp8_is_a_flag_of_an_engine_with_one_accelerator() -> None:
+    container = deployment(children({"model.quantization": "fp8"}))["spec"]["template"]["spec"]["containers"][0]
+    assert "--quantization=fp8" in container["args"]
+    for count in (0, 2):
+        with pytest.raises(InvalidResource, match="quantization fp8 is for engines with one accelerator"):
+            children({"model.quantization": "fp8", "engine.accelerator.count": count})

@@ -145,7 +145,7 @@ def resource(changes: dict[str, Any] | None = None, name: str = "chat", uid: str
         overlay.setdefault("volumes", [{"name": "scratch", "emptyDir": {}}])
     if "upgradeWindow" in spec.get("rollout", {}):  # a window without its start is not valid
         spec["rollout"]["upgradeWindow"].setdefault("cron", "0 3 * * 6")
-    if "quantization" in spec["model"]:  # on an accelerator it is not valid
+    if spec["model"].get("quantization") == "int8":  # on an accelerator it is not valid
         spec.setdefault("engine", {}).setdefault("accelerator", {})["count"] = 0
     if spec.get("engine", {}).get("accelerator", {}).get("count") == 0:  # the CPU has one attention
         spec["engine"].pop("attentionBackend", None)

@@ -11,11 +11,12 @@ import torch
 
 from sluice.models.quantisation import Quantisation, read_quantisation
 from sluice_engine.backend.base import OnBytes, ReadModule
-from sluice_engine.backend.cuda.acceptance import fuse_forward
+from sluice_engine.backend.cuda.acceptance import Fusing, fuse_forward
 from sluice_engine.backend.cuda.attention import Attention, Heads, choose_attention
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, HostQueue
 from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
+from sluice_engine.backend.cuda.loading.fp8 import Fp8Layers
 from sluice_engine.backend.cuda.loading.quantised import QuantisedLayers
 from sluice_engine.backend.cuda.loading.weights import Keep, Target, read_module, without_memory
 from sluice_engine.backend.cuda.memory import CudaMemory, DeviceMemory, Trial, device_memory, measure, pool_memory
@@ -27,7 +28,8 @@ from sluice_engine.backend.parallel.shard import check_planned, connect, sharded
 from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.backend.probe import OutputMismatch
 from sluice_engine.backend.runner import Runner
-from sluice_engine.config import AttentionBackend, EngineOptions
+from sluice_engine.config import AttentionBackend, EngineOptions, Quantization
+from sluice_engine.errors import InvalidOption
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.kv_cache import KVShape
@@ -39,7 +41,8 @@ _log = logging.getLogger(__name__)
 
 class CudaBackend:
     """See `base.Backend`. `memory` measures the device's memory, `queue` and `capture` enqueue work and capture graphs;
-    None are those of CUDA, or of a device without them. `attention` is the option. `group`: the ranks that share the model.
+    None are those of CUDA, or of a device without them. `attention` and `quantization` are the options. `group`: the ranks
+    that share the model.
     """
 
     def __init__(
@@ -50,7 +53,9 @@ class CudaBackend:
         capture: Capture | None = None,
         attention: AttentionBackend = "auto",
         group: Group | None = None,
+        quantization: Quantization = "none",
     ) -> None:
+        self._fp8 = quantization == "fp8"
         self.device, self._asked, self._graphs, self._group = device, attention, True, group
         self._memory = memory or CudaMemory()
         self._packed: tuple[Path, Quantisation] | None = None  # of the folder that was read, if it is quantised
@@ -83,19 +88,27 @@ class CudaBackend:
         return partial(sharded_weight, share)
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
-        """The module, run by the fused decoder or with the kernels' attention and norms."""
+        """The module, run by the fused decoder or with the kernels' attention and norms. Raises InvalidOption for fp8 weights
+        of a model that the fused decoder does not run.
+        """
         module, structure = read()
         attention = self._chosen(module, structure.kv_shape(dtype))
         try:
             shape = structure.kv_shape(dtype)
             with self._quantised_layers(module) as quantised:
-                fused = fuse_forward(module, structure, shape, self.device, attention, self._group, quantised)
+                how = Fusing(attention, quantised, self._group, fp8=self._fp8)
+                fused = fuse_forward(module, structure, shape, self.device, how)
         except OutputMismatch as difference:
             _log.warning(
                 "the fused decoder gives other logits than this model (%s): transformers' modules run it", difference
             )
             module, structure = read()
             fused = False
+        if not fused and self._fp8:
+            raise InvalidOption(
+                "--quantization fp8 is for models that the fused decoder runs, and it does not run this one; the log says "
+                "why. Leave the option out."
+            )
         if not fused:
             swap_modules(module, structure, attention)
         return module, structure
@@ -103,7 +116,11 @@ class CudaBackend:
     @contextmanager
     def _quantised_layers(self, module: torch.nn.Module) -> Iterator[Quantised]:
         """The weights of the quantised layers of the folder that was read; the log says how many were used."""
-        if self._packed is None:
+        if self._fp8:
+            fp8 = Fp8Layers()
+            yield fp8
+            _log.info("%d layers have fp8 weights", fp8.count)
+        elif self._packed is None:
             yield unquantised
         elif self._group is not None:
             _log.info("quantised layers are computed from dequantised weights, because ranks share them")
