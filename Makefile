@@ -139,8 +139,8 @@ else
 endif
 
 # For a GPU machine that already has torch, triton and, for the parts that serve, the engine's packages: uses no virtual
-# environment and no network. DEVICE=cpu SMALL=1 rehearses it in the interpreter, which shows that the script runs, and no speed. The name is bench, because an installed
-# package called kernels would hide kernels.bench.
+# environment and no network. DEVICE=cpu SMALL=1 rehearses it in the interpreter, which shows that the script runs, and
+# no speed. The name is bench, because an installed package called kernels would hide kernels.bench.
 DEVICE ?= cuda
 gpu:
 	PYTHONPATH=operator:engine:kernels:. $(PYTHON) -m bench --device $(DEVICE) $(if $(SMALL),--small) $(if $(filter cpu,$(DEVICE)),--results $(or $(RESULTS),$(VENV)/rehearsal))

@@ -1,5 +1,6 @@
 """fp8 weights on the CUDA backend: the tokens of rounded weights and rows, a quarter of float32's memory, and refusals."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ from sluice_engine.backend.cuda.backend import CudaBackend
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.feed_forward.dense import Dense
 from sluice_engine.backend.cuda.loading.fp8 import Fp8Layers
-from sluice_engine.backend.cuda.ops.products import Fp8Weight, product, product_of
+from sluice_engine.backend.cuda.ops.products import Fp8Weight, Product, product, product_of
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.errors import InvalidOption
 from sluice_engine.model.loader import load_model
+from sluice_kernels import launch
 from tests.engine.backend.cuda.simulated_device import FixedMemory
+from tests.engine.backend.cuda.test_no_synchronisation import Model
 from tests.engine.families import FAMILIES, save
 from tests.engine.oracle import finish, options, submit
 
@@ -76,6 +79,23 @@ def test_an_engine_takes_tokens_that_are_likely_for_rounded_weights(tmp_path: Pa
         taken = logits.gather(1, torch.tensor(tokens[name])[:, None]).squeeze(1)
         assert len(taken) == 24
         assert bool((logits.amax(1) - taken <= 0.1 * logits.abs().amax(1)).all())
+
+
+def test_a_decode_step_of_fp8_layers_reads_no_value_on_the_host() -> None:
+    step = Model(2, 1024, 2048, 8, vocab=512).step()
+    weights = step.decoder._weights
+
+    def fp8(of: Product) -> Product:
+        assert isinstance(of.weight, torch.Tensor)
+        return Product(Fp8Weight(of.weight.to(torch.float8_e4m3fn), of.weight[:, 0].float()), None)
+
+    layers = tuple(
+        replace(layer, query_key_value=fp8(layer.query_key_value), output=fp8(layer.output)) for layer in weights.layers
+    )
+    step.decoder._weights = replace(weights, layers=layers)
+    with launch.recording(90) as launches:
+        step(8)
+    assert {"_kv_write", "_attend_split"} <= {one.kernel.__name__ for one in launches}
 
 
 def test_a_model_that_the_fused_decoder_does_not_run_is_refused(tmp_path: Path) -> None:
