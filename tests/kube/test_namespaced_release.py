@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kube.api_server import ApiServer, Object
-from tests.kube.helm import Helm, HelmFailed, apply_crd, remove_crd
+from tests.kube.helm import Helm, HelmFailed, apply_crd, remove_crd, wait_until
 
 USER = "tenant"
 NAMESPACES = ("tenant-system", "apps", "models")
@@ -16,6 +16,8 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 @pytest.fixture
 def tenant(api_server: ApiServer, helm: Helm) -> Iterator[None]:
     """Three namespaces in which the user may do everything, and the CRD, which an administrator installed."""
+    # Helm first reads /version, which a new API server allows to users once it has stored its own roles.
+    wait_until(lambda: api_server.get(f"{RBAC}/clusterrolebindings/system:public-info-viewer") is not None)
     apply_crd(api_server)
     for namespace in NAMESPACES:
         api_server.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})

@@ -116,7 +116,7 @@ def test_one_of_two_operators_leads_and_the_other_takes_over_where_it_ends(
         assert each.read("/metrics", with_token=False)[0] == each.read("/debug/profile", with_token=False)[0] == 401
         assert each.read("/healthz", with_token=False)[0] in (200, 503)
 
-    assert "run_forever" in leader.read("/debug/profile?seconds=1")[1]
+    assert "runners.py:Runner.run" in leader.read("/debug/profile?seconds=1")[1]
 
     leader.process.send_signal(signal.SIGTERM)
     assert leader.process.wait(PATIENCE) == 0
