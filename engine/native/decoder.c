@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "decoder.h"
+#include "attention.h"
 #include "pool.h"
 
 #define PHASES_OF_LAYER 10
@@ -28,6 +28,41 @@
 #define OWN_QUANTISED 4 /* the same where they are quantised too */
 #define AHEAD_BYTES (192 << 10) /* of a weight are prefetched before its product; less than a level 2 cache */
 #define LINE 64
+
+struct decoder_layer {
+    struct product query_key_value, output, gate_up, down;
+    const void *norm_before, *norm_after;   /* [hidden]: before attention, and after it */
+    const void *norm_query, *norm_key;      /* [dim], or NULL */
+    void *key_cache, *value_cache;          /* [blocks, block_size, kv_heads, dim] */
+    int64_t group;                          /* index of the layer group, which shares block tables and slots */
+    int64_t window;                         /* 0: none */
+    float scale, softcap;                   /* softcap 0: none */
+};
+
+struct decoder {
+    int64_t layers, hidden, inner, vocab;   /* inner: width of the feed-forward layers */
+    const struct decoder_layer *layer;
+    const void *norm_last;                  /* [hidden] */
+    struct product head;
+    float epsilon;
+};
+
+struct step { /* inputs and outputs of one call, besides `struct work` */
+    void *hidden;                           /* [tokens, hidden]: embedded tokens; overwritten */
+    const int64_t *positions;               /* [tokens] */
+    const int64_t *wanted;                  /* [count] flat indices whose logits are computed */
+    int64_t count;
+    const void *cosine, *sine;              /* [positions, dim / 2] */
+    void *scratch;                          /* sluice_scratch bytes */
+    float *logits;                          /* [count, vocab] */
+    double seconds;                         /* time limit of the call; 0: none */
+    double share;                           /* share of the time for the tokens from `firm` on; above 0 */
+    int64_t firm;                           /* tokens that are never dropped; a quarter of the others is kept too */
+    int64_t kept;                           /* out: tokens that were computed in all layers */
+    int64_t spent;                          /* out: tokens computed in each layer, summed over the layers */
+    int64_t *best;                          /* out: [count] index of each row's largest logit, the lowest of a tie */
+    float *highest;                         /* out: [count] that logit; NaN if a logit of the row is NaN */
+};
 
 struct share { /* panels of one thread's part of a product that are taken */
     _Atomic int64_t taken;
@@ -385,4 +420,76 @@ int sluice_decode(const struct decoder *decoder, const struct work *work, struct
     pool_run((int)work->threads, run, &pass);
     free(memory);
     return 0;
+}
+
+/* Unpacks rows of a packed weight to out [count, inner]: the embeddings, if they share the head's weight. */
+void sluice_rows(const struct product *product, const int64_t *rows, int64_t count, int bf16, void *out, int level) {
+    const struct kernels *kernels = kernels_of(level);
+    for (int64_t row = 0; row < count; row++)
+        kernels->unpack(product, rows[row], bf16, (char *)out + (size_t)(row * product->inner) * (bf16 ? 2 : 4));
+}
+
+/* Returns the number of outputs that a weight's panels hold, including padding. */
+int64_t sluice_packed_rows(const struct product *product, int level) {
+    const struct kernels *kernels = kernels_of(level);
+    return kernels->panels(product) * kernels->width;
+}
+
+/* Returns the bytes of a packed weight. */
+int64_t sluice_packed_bytes(const struct product *product, int bf16, int level) {
+    const struct kernels *kernels = kernels_of(level);
+    return kernels->panels(product) * (int64_t)kernels->panel_bytes(product, bf16);
+}
+
+/* Packs weight [outer, inner] and bias [outer] or NULL into `packed`, of sluice_packed_bytes, and `packed_bias`, with
+ * sluice_packed_rows values. The weight is quantised if the product is int8. */
+void sluice_pack(const struct product *product, const void *weight, const void *bias, int bf16, void *packed,
+                 float *packed_bias, int level) {
+    kernels_of(level)->pack(product, weight, bias, bf16, packed, packed_bias);
+}
+
+/* Quantises rows [rows, inner] as the decoder does for an int8 product, and multiplies them: `quantised` has room for
+ * sluice_quantised_bytes each. For tests and measurements of single products. */
+int64_t sluice_quantised_bytes(int64_t inner) { return quantised_bytes(inner); }
+
+void sluice_multiply(const struct product *product, const void *in, int64_t rows, void *out, int64_t stride, int bf16,
+                     void *quantised, int level) {
+    const struct kernels *kernels = kernels_of(level);
+    const size_t bytes = (bf16 ? 2 : 4) * (size_t)product->inner;
+    for (int64_t row = 0; product->int8 && row < rows; row++)
+        kernels->quantise((const char *)in + (size_t)row * bytes, product->inner, bf16,
+                          (char *)quantised + row * quantised_bytes(product->inner));
+    for (int64_t panel = 0; panel < kernels->panels(product); panel++)
+        kernels->multiply(product, panel, product->int8 ? quantised : in, 0, rows, out, stride, bf16, product->packed);
+}
+
+/* Field offsets of each struct that Python mirrors (native.py, decoder.py). */
+static const struct layout layouts[] = {
+#define STRUCT(type) {#type, 0, (int64_t)sizeof(struct type)}
+#define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof(((struct type *)0)->field)}
+    STRUCT(work), FIELD(work, rows), FIELD(work, tokens), FIELD(work, heads), FIELD(work, kv_heads), FIELD(work, dim),
+    FIELD(work, block_size), FIELD(work, bf16), FIELD(work, threads), FIELD(work, row_first), FIELD(work, row_start),
+    FIELD(work, table_first), FIELD(work, tables), FIELD(work, slots),
+    STRUCT(layer), FIELD(layer, query), FIELD(layer, query_token), FIELD(layer, query_head), FIELD(layer, key),
+    FIELD(layer, value), FIELD(layer, key_token), FIELD(layer, key_head), FIELD(layer, value_token),
+    FIELD(layer, value_head), FIELD(layer, key_cache), FIELD(layer, value_cache), FIELD(layer, out),
+    FIELD(layer, window), FIELD(layer, scale), FIELD(layer, softcap),
+    STRUCT(product), FIELD(product, packed), FIELD(product, bias), FIELD(product, inner), FIELD(product, outer),
+    FIELD(product, kind), FIELD(product, int8),
+    STRUCT(decoder_layer), FIELD(decoder_layer, query_key_value), FIELD(decoder_layer, output),
+    FIELD(decoder_layer, gate_up), FIELD(decoder_layer, down), FIELD(decoder_layer, norm_before),
+    FIELD(decoder_layer, norm_after), FIELD(decoder_layer, norm_query), FIELD(decoder_layer, norm_key),
+    FIELD(decoder_layer, key_cache), FIELD(decoder_layer, value_cache), FIELD(decoder_layer, group),
+    FIELD(decoder_layer, window), FIELD(decoder_layer, scale), FIELD(decoder_layer, softcap),
+    STRUCT(decoder), FIELD(decoder, layers), FIELD(decoder, hidden), FIELD(decoder, inner), FIELD(decoder, vocab),
+    FIELD(decoder, layer), FIELD(decoder, norm_last), FIELD(decoder, head), FIELD(decoder, epsilon),
+    STRUCT(step), FIELD(step, hidden), FIELD(step, positions), FIELD(step, wanted), FIELD(step, count),
+    FIELD(step, cosine), FIELD(step, sine), FIELD(step, scratch), FIELD(step, logits), FIELD(step, seconds),
+    FIELD(step, share), FIELD(step, firm), FIELD(step, kept), FIELD(step, spent), FIELD(step, best),
+    FIELD(step, highest),
+};
+
+/* Returns the entry at this index, or NULL after the last one. */
+const struct layout *sluice_layout(int64_t index) {
+    return index < (int64_t)(sizeof layouts / sizeof layouts[0]) ? &layouts[index] : NULL;
 }

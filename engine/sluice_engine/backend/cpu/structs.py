@@ -44,7 +44,7 @@ class Product(ctypes.Structure):
 
 
 class DecoderLayer(ctypes.Structure):
-    """`struct decoder_layer` of decoder.h."""
+    """`struct decoder_layer` of decoder.c."""
 
     _fields_ = (
         *((name, Product) for name in ("query_key_value", "output", "gate_up", "down")),
@@ -57,7 +57,7 @@ class DecoderLayer(ctypes.Structure):
 
 
 class Decoder(ctypes.Structure):
-    """`struct decoder` of decoder.h."""
+    """`struct decoder` of decoder.c."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("layers", "hidden", "inner", "vocab")),
@@ -69,7 +69,7 @@ class Decoder(ctypes.Structure):
 
 
 class Step(ctypes.Structure):
-    """`struct step` of decoder.h."""
+    """`struct step` of decoder.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("hidden", "positions", "wanted")),
