@@ -18,6 +18,7 @@ from sluice_engine.server.engine.kv_feed import _text as event
 from sluice_engine.server.engine.kv_feed import event_text
 from sluice_gateway.replicas.kv_feeds import FeedTimes
 from sluice_gateway.replicas.read_access import ReadOptions
+from sluice_gateway.routing.replica_cache import ReplicaCache
 from sluice_gateway.server import Gateway
 from tests.engine.server.transport.test_connection_limits import until
 from tests.gateway.engines import FakeEngine, gateway_over, load_document
@@ -28,7 +29,7 @@ TEXT = "a" * 4000
 
 
 class FeedingEngine(FakeEngine):
-    """An engine with a feed; `feed` writes it, and `fed` is set while a client reads."""
+    """An engine with a feed, which `send` writes to."""
 
     def __init__(self, name: str = "r0", **options: Any) -> None:
         super().__init__(name, **options)
@@ -108,6 +109,16 @@ async def test_prefixes_that_an_engine_evicts_leave_the_view_and_requests_go_els
         await until(lambda: known(gateway, first) == 0)
 
 
+async def with_stored_prompt(engine: FeedingEngine, gateway: Gateway) -> ReplicaCache:
+    """What the gateway knows of the engine's cache, after the engine has said in which blocks the prompt TEXT lies."""
+    await followed(gateway)
+    await chosen(gateway, chat(TEXT))
+    await engine.send(messages.KvStored(tag_of(engine), 1000, 16, tuple(range(62))))
+    cache = gateway.fleet.router.caches._caches["r0"]
+    await until(lambda: cache.is_followed)
+    return cache
+
+
 async def test_clients_cannot_name_prompts_and_nothing_is_named_without_a_feed() -> None:
     engine = FeedingEngine()
     async with gateway_over(engine) as gateway:
@@ -122,11 +133,7 @@ async def test_clients_cannot_name_prompts_and_nothing_is_named_without_a_feed()
 async def test_a_feed_that_ends_is_asked_for_again_and_meanwhile_the_cache_is_estimated() -> None:
     engine = FeedingEngine()
     async with following(engine) as gateway:
-        await followed(gateway)
-        await chosen(gateway, chat(TEXT))
-        await engine.send(messages.KvStored(tag_of(engine), 1000, 16, tuple(range(62))))
-        cache = gateway.fleet.router.caches._caches["r0"]
-        await until(lambda: cache.is_followed)
+        cache = await with_stored_prompt(engine, gateway)
         steps = known(gateway)
         engine.cut()
         await until(lambda: len(engine.readers) == 2)
@@ -153,11 +160,7 @@ async def test_another_engine_behind_the_same_address_has_an_empty_cache() -> No
 async def test_lost_events_leave_an_estimate() -> None:
     engine = FeedingEngine()
     async with following(engine) as gateway:
-        await followed(gateway)
-        await chosen(gateway, chat(TEXT))
-        await engine.send(messages.KvStored(tag_of(engine), 1000, 16, tuple(range(62))))
-        cache = gateway.fleet.router.caches._caches["r0"]
-        await until(lambda: cache.is_followed)
+        cache = await with_stored_prompt(engine, gateway)
         await engine.send(messages.KvRemoved((1000,)), first=5)
         await until(lambda: not cache.is_followed)
         assert known(gateway) > 0

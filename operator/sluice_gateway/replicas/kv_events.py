@@ -74,10 +74,10 @@ class EventParser:
             return []  # a comment
         if kind == b"reset":
             return [Lost()]
-        missing = [Lost()] if kind != b"begin" and self._has_gap(fields.get(b"id", b"")) else []
+        missing: list[KvEvent] = [Lost()] if kind != b"begin" and self._has_gap(fields.get(b"id", b"")) else []
         decoder = _DECODERS.get(kind)
         if decoder is None:
-            return [*missing]  # of a newer engine
+            return missing  # of a newer engine
         try:
             return [*missing, decoder.decode(fields.get(b"data", b""))]
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
