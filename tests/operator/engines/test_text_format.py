@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sluice_operator.engines import text_format
 from sluice_operator.engines.text_format import (
+    KEPT_CHARACTERS,
     MAX_BYTES,
     MAX_LABELS,
     MAX_LINE_CHARACTERS,
@@ -128,6 +129,17 @@ def test_the_line_of_many_labels_that_took_twenty_seconds_is_refused() -> None:
 def test_each_bound_is_named(within: str, words: str) -> None:
     with pytest.raises(TooLarge, match=words):
         read(within)
+
+
+def test_series_that_come_again_are_read_once_and_very_long_ones_are_not_kept() -> None:
+    short = [f'sluice_kept{{number="{number}"}}' for number in range(10)]
+    long = f'sluice_long{{text="{"x" * KEPT_CHARACTERS}"}}'
+    read("".join(f"{series} 1\n" for series in short))
+    before = text_format._read_series.cache_info()
+    found = read("".join(f"{series} {value}\n" for value, series in enumerate([*short, long])))
+    after = text_format._read_series.cache_info()
+    assert [sample.value for sample in found] == list(range(11))
+    assert (after.misses, after.currsize) == (before.misses, before.currsize)
 
 
 def test_a_text_at_every_bound_is_read() -> None:
