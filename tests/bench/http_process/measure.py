@@ -16,6 +16,7 @@ from typing import Final
 
 from sluice_engine import tiny
 from tests.bench.http_process import clients
+from tests.bench.http_process.awake import awake_cores
 from tests.bench.http_process.clients import Load, Seen
 from tests.bench.http_process.server import Served, served
 from tests.bench.row import Report, Row, at_least, at_most
@@ -77,20 +78,35 @@ def _streams(model: Path, log: Path) -> tuple[list[Row], dict[str, object]]:
 
 def _first_token(model: Path, log: Path) -> tuple[list[Row], dict[str, object]]:
     """The same requests go in turn to the HTTP process and, by the engine's protocol, to a null engine of their own. The
-    difference of the percentiles is what the HTTP process adds.
+    difference of the percentiles is what the HTTP process adds. The bars are for cores that are kept awake, as a real engine
+    keeps them; what is added where they halt between requests is recorded.
     """
     body = _body("The scheduler admits requests by its KV cache. " * 8, clients.DIRECT_TOKENS)
     with served(model, log, step_seconds=STEP_SECONDS) as server:
         load = Load(server.port, body, 100, REQUESTS, RATE, direct_step_seconds=STEP_SECONDS)
         clients.run(replace(load, requests=WARM_UP))
-        seen = clients.run(load)
-    whole, direct = _percentiles(seen.first_event), _percentiles(seen.direct_first)
+        halting = clients.run(load)
+        with awake_cores():
+            awake = clients.run(load)
     name = f"added to the time to the first token at {RATE:.0f} requests/s"
-    rows = [
-        at_most(f"{name}, {percentile}", with_http - without, most, " ms")
-        for percentile, with_http, without, most in zip(("p50", "p99"), whole, direct, MOST_TTFT_MS, strict=True)
+    added = zip(("p50", "p99"), _added(awake), _added(halting), MOST_TTFT_MS, strict=True)
+    rows = []
+    for percentile, of_awake, of_halting, most in added:
+        rows.append(at_most(f"{name}, {percentile}", of_awake, most, " ms"))
+        rows.append(Row(f"{name}, {percentile}, cores halt in between", f"{of_halting:.3g} ms"))
+    return rows, {"awake": _times(awake), "halting": _times(halting)}
+
+
+def _added(seen: Seen) -> list[float]:
+    """Milliseconds that p50 and p99 differ with and without the HTTP process."""
+    return [
+        whole - direct for whole, direct in zip(*map(_percentiles, (seen.first_event, seen.direct_first)), strict=True)
     ]
-    return rows, {"with_http_ms": whole, "without_ms": direct, "statuses": seen.statuses}
+
+
+def _times(seen: Seen) -> dict[str, object]:
+    with_http, without = _percentiles(seen.first_event), _percentiles(seen.direct_first)
+    return {"with_http_ms": with_http, "without_ms": without, "statuses": seen.statuses}
 
 
 def _long_prompts(model: Path, log: Path) -> tuple[list[Row], dict[str, object]]:
