@@ -114,6 +114,7 @@ class Gateway:
         )
         self._gatekeeper = Gatekeeper(options.keys)
         self._data: DataPort | None = None
+        self._proxy: Proxy | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -136,6 +137,11 @@ class Gateway:
     def in_flight(self) -> int:
         """Number of requests in flight."""
         return 0 if self._data is None else self._data.in_flight
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests in flight that wait in the queue, because all replicas are at their limits."""
+        return 0 if self._proxy is None else self._proxy.waiting
 
     @property
     def body_bytes(self) -> int:
@@ -171,7 +177,7 @@ class Gateway:
         options = ProxyOptions(self._options.session_header, self._options.queue, self._options.write_seconds)
         catalog = self._catalog
         hold_queue_of = (lambda _: self._hold_queue) if catalog is None else catalog.hold_queue
-        proxy = Proxy(self._connections, self.fleet, hold_queue_of, self._metrics, options)
+        proxy = self._proxy = Proxy(self._connections, self.fleet, hold_queue_of, self._metrics, options)
         models = ModelRoutes(session, self.fleet, catalog, proxy.handle)
         served = routes(proxy.handle, models.list, models.one)
         loopback, tracing = not self._options.any_host, self._options.tracing

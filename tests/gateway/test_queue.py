@@ -10,6 +10,8 @@ import aiohttp
 from aiohttp import web
 
 from sluice_gateway.queueing import QueueLimits
+from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.replicas.state import UNREAD_LIMIT, ReplicaState
 from sluice_gateway.server import Gateway
 from tests.gateway.engines import CHAT, FakeEngine, gateway_over, load_document
 from tests.gateway.test_fleet import chat, metric
@@ -76,7 +78,7 @@ async def test_no_request_waits_in_an_engine_and_all_are_answered_by_priority() 
         for priority, name in ((-1, "low"), (0, "normal"), (5, "high")):
             asked.append(asyncio.create_task(ask(client, name, priority=priority)))
             await queued(gateway, len(asked) - 2)
-        assert held.now == 2
+        assert (held.now, gateway.waiting, gateway.in_flight) == (2, 3, 5)
         for label in ("low", "normal", "high"):
             assert await metric(gateway, f'sluice_gateway_queue_requests{{priority="{label}"}} 1.0')
         for _ in range(5):
@@ -87,6 +89,16 @@ async def test_no_request_waits_in_an_engine_and_all_are_answered_by_priority() 
     waited = [request.headers.get("x-sluice-waited-ms") for request in engine.seen]
     assert waited[:2] == [None, None]
     assert all(ms is None or ms.isdigit() for ms in waited)
+
+
+def test_a_new_replica_gets_a_few_requests_until_its_limit_is_known() -> None:
+    without, unread = (ReplicaState(Backend("r0", "127.0.0.1", 1, admin)) for admin in (None, "http://127.0.0.1:2"))
+    for state in (without, unread):
+        state.in_flight = UNREAD_LIMIT - 1
+        assert state.has_room
+        state.in_flight = UNREAD_LIMIT
+    assert not unread.has_room
+    assert without.has_room, "it has no load document, so its limit is never known"
 
 
 async def test_a_request_starts_where_there_is_room_although_its_prefix_is_cached_elsewhere() -> None:

@@ -54,6 +54,7 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None, api_key
     from sluice.up.file import read_local_resource
     from sluice.up.loop import UpOptions, up
     from sluice.up.show import LiveTable, LogLines, Show
+    from sluice_gateway.keys.gatekeeper import KeysInvalid
     from sluice_gateway.server import PortTaken
     from sluice_operator.api.yaml_file import BadFile
 
@@ -76,6 +77,9 @@ def _run(file: Path, port: int, interval: float, state_dir: Path | None, api_key
         stack.callback(show.close)
         try:
             asyncio.run(up(local, UpOptions(port, interval, state_dir, api_keys and api_keys.resolve()), show))
+        except KeysInvalid as error:
+            typer.echo(str(error), err=True)
+            return contract.EXIT_USAGE
         except PortTaken as error:
             typer.echo(f"{error}: choose another by --port", err=True)
             return contract.EXIT_USAGE

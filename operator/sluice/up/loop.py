@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from sluice.up.snapshot import take
 from sluice.up.state_file import StateFile
 from sluice.up.wording import PERMANENT, local_words
 from sluice_gateway.holding import HoldQueue
+from sluice_gateway.keys.gatekeeper import KeyOptions
+from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.server import Gateway, GatewayOptions
 from sluice_operator.api import LLMDeployment
@@ -49,7 +52,9 @@ class UpOptions:
 class Loop:
     """The reconcile loop of one LLMDeployment on this machine."""
 
-    def __init__(self, local: LocalResource, options: UpOptions, show: Show, scraper: HttpScraper) -> None:
+    def __init__(
+        self, local: LocalResource, options: UpOptions, keys: KeyOptions, show: Show, scraper: HttpScraper
+    ) -> None:
         self._key: Key = local.key
         self._show = show
         self._interval = options.interval
@@ -63,7 +68,10 @@ class Loop:
         )
         self.cluster = LocalCluster(
             LocalClusterOptions(
-                options.state_dir, replicas=local.resource.spec.scaling.max_replicas, api_keys=options.api_keys
+                options.state_dir,
+                replicas=local.resource.spec.scaling.max_replicas,
+                api_keys=keys.api_keys,
+                gateway_token=keys.engine_token,
             ),
             on_change=self._changed.set,
             on_event=self._on_event,
@@ -108,7 +116,7 @@ class Loop:
         """Remove what `sluice explain --local` reads."""
         self._state_file.remove()
 
-    async def run(self, url: str) -> CannotServe | None:
+    async def run(self, gateway: Gateway) -> CannotServe | None:
         """Reconcile at the interval and soon after any change, until `stop` is called or the output has no reader.
 
         Returns the fault if no replica was ever ready and none can become so.
@@ -121,7 +129,7 @@ class Loop:
                 _log.debug("pass failed", exc_info=True)
                 self._show.event("note", {"reason": "PassFailed", "message": str(error), "warning": True})
             self._show_decision()
-            snapshot = await take(self._key, self.cluster, self._reconciler, url)
+            snapshot = await take(self._key, self.cluster, self._reconciler, gateway.url, gateway.waiting)
             self._show.snapshot(snapshot)
             await self._publish()
             self._served = self._served or snapshot.ready > 0
@@ -166,11 +174,12 @@ class Loop:
 async def up(local: LocalResource, options: UpOptions, show: Show) -> None:
     """Run until SIGINT or SIGTERM; returns after every replica has drained and every process has ended.
 
-    Raises PortTaken, and CannotServe after the same end.
+    Raises KeysInvalid, PortTaken, and CannotServe after the same end.
     """
     async with HttpScraper() as scraper:
-        loop = Loop(local, options, show, scraper)
-        served = GatewayOptions(port=options.port)
+        keys = _key_options(options)
+        loop = Loop(local, options, keys, show, scraper)
+        served = GatewayOptions(port=options.port, queue=QueueLimits(), keys=keys)
         async with Gateway(loop.backends, served, loop.hold_queue) as gateway, _signals(loop):
             started = {"name": local.key.name, "url": gateway.url, "logs": str(options.state_dir)}
             show.event("started", {"message": f"{gateway.url}, logs in {options.state_dir}", **started})
@@ -178,7 +187,7 @@ async def up(local: LocalResource, options: UpOptions, show: Show) -> None:
                 show.event("note", {"reason": "MemoryShared", "message": note, "warning": False})
             fault = None
             try:
-                fault = await loop.run(gateway.url)
+                fault = await loop.run(gateway)
             finally:
                 why = "no replica can start" if fault is not None else "draining; press Ctrl-C again to end at once"
                 show.event("stopping", {"message": why})
@@ -188,6 +197,17 @@ async def up(local: LocalResource, options: UpOptions, show: Show) -> None:
     show.event("stopped", {"message": "no process is left"})
     if fault is not None:
         raise fault
+
+
+def _key_options(options: UpOptions) -> KeyOptions:
+    """The gateway verifies keys, and the engines take its word by a token that this process makes."""
+    if options.api_keys is None:
+        return KeyOptions()
+    token = options.state_dir / "gateway.token"
+    token.unlink(missing_ok=True)
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
+    return KeyOptions(options.api_keys, token)
 
 
 def memory_note(resource: LLMDeployment) -> str | None:

@@ -35,7 +35,8 @@ class PodLine:
 class Snapshot:
     """One model.
 
-    Latencies are at the SLO's attainment percentile; limit and queue are the smallest of all ready replicas.
+    Latencies are at the SLO's attainment percentile; limit and queue are the smallest of all ready replicas; `waiting`
+    counts the gateway's queue too.
     """
 
     name: str
@@ -63,8 +64,8 @@ class Snapshot:
         return self.replicas, self.ready, self.desired, self.limit, self.queue, self.why, phases
 
 
-async def take(key: Key, cluster: LocalCluster, reconciler: Reconciler, url: str) -> Snapshot:
-    """The snapshot after the latest pass."""
+async def take(key: Key, cluster: LocalCluster, reconciler: Reconciler, url: str, queued: int) -> Snapshot:
+    """The snapshot after the latest pass. `queued`: requests that wait in the gateway."""
     resource = await cluster.get("LLMDeployment", key.namespace, key.name) or {}
     status: Mapping[str, Any] = resource.get("status") or {}
     state = reconciler.states.get(key)
@@ -84,7 +85,7 @@ async def take(key: Key, cluster: LocalCluster, reconciler: Reconciler, url: str
         limit=min((line.limit for line in serving if line.limit is not None), default=None),
         queue=min((line.queue for line in serving if line.queue is not None), default=None),
         running=sum(line.running or 0 for line in lines),
-        waiting=sum(line.waiting or 0 for line in lines),
+        waiting=queued + sum(line.waiting or 0 for line in lines),
         url=url,
         why=why(status, lines),
         pods=lines,

@@ -113,6 +113,11 @@ class Proxy:
         self._dispatcher = Dispatcher(fleet, options.queue)
         metrics.refresh = self._count_waiting
 
+    @property
+    def waiting(self) -> int:
+        """Requests in the queues."""
+        return sum(map(len, self._dispatcher.queues))
+
     async def handle(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
         """Answer one request. Raises ApiError."""
         offer = await self._read(request, way)

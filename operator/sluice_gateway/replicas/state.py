@@ -12,6 +12,7 @@ REFUSES: Final = "it refuses connections"
 UNREACHABLE: Final = "it cannot be reached"
 SILENT: Final = "it does not answer in time"
 NO_HTTP: Final = "its answers are not HTTP"
+UNREAD_LIMIT: Final = 4  # requests at a replica until its first load document: all that wait would go to a new replica
 
 
 def fault_kind(fault: str) -> str:
@@ -43,7 +44,9 @@ class ReplicaState:
     @property
     def has_room(self) -> bool:
         """True if one more request can start there at once."""
-        return self.load is None or self.foreign + self.in_flight < max(1, self.load.limit)
+        if self.load is None:
+            return self.backend.admin_url is None or self.in_flight < UNREAD_LIMIT
+        return self.foreign + self.in_flight < max(1, self.load.limit)
 
     def loaded(self, load: Load | None) -> None:
         """A new document. What it counts beyond the requests of this gateway are those of others."""

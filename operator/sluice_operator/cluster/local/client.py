@@ -57,6 +57,7 @@ class LocalClusterOptions:
     command: Command = serve_launch  # (container, ports, files, pod name, replicas) → start command
     replicas: int = 1  # the most that run at once and share this machine
     api_keys: Path | None = None  # key file of all engines; the kubelet would mount the Secret
+    gateway_token: Path | None = None  # of the gateway that verifies these keys; likewise
 
 
 class LocalCluster:
@@ -301,7 +302,7 @@ class LocalCluster:
             },
             replica_set,
         )
-        files = PodFiles.under(self._options.state_dir, name, self._options.api_keys)
+        files = PodFiles.under(self._options.state_dir, name, self._options.api_keys, self._options.gateway_token)
 
         def launch(pod: str, ports: Ports) -> Launch:
             reject_claims(template)

@@ -47,14 +47,17 @@ class PodFiles:
     targets: Path
     revision: Path
     api_keys: Path | None = None  # the user's key file, one for all pods; None: no key is needed
+    gateway_token: Path | None = None  # of the gateway that verifies these keys
 
     @classmethod
-    def under(cls, folder: Path, pod: str, api_keys: Path | None = None) -> "PodFiles":
+    def under(
+        cls, folder: Path, pod: str, api_keys: Path | None = None, gateway_token: Path | None = None
+    ) -> "PodFiles":
         """Return the paths for `pod`; creates no file."""
         log, termination, token, targets, revision = (
             folder / f"{pod}.{end}" for end in ("log", "termination", "token", "targets", "revision")
         )
-        return cls(log, termination, token, targets, revision, api_keys)
+        return cls(log, termination, token, targets, revision, api_keys, gateway_token)
 
 
 def serve_launch(container: Object, ports: Ports, files: PodFiles, pod: str, replicas: int = 1) -> Launch:
@@ -71,6 +74,7 @@ def serve_launch(container: Object, ports: Ports, files: PodFiles, pod: str, rep
         "--grace-seconds", NO_GRACE_SECONDS, "--cache", "", "--fetch-errors", "exit",
         "--tls-cert-file", "", "--tls-key-file", "",
         "--api-keys-file", "" if files.api_keys is None else str(files.api_keys),
+        "--gateway-token-file", "" if files.gateway_token is None else str(files.gateway_token),
     ]  # fmt: skip
     share = kv_share(arguments, replicas)
     if share is not None:

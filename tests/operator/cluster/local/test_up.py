@@ -8,8 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +26,7 @@ from sluice.up.snapshot import PodLine, Snapshot, why
 from sluice_engine.tiny import ensure
 from sluice_operator.api.yaml_file import BadFile
 from tests.hub_server import HubServer
-
-YAML = """\
-apiVersion: sluice.dev/v1alpha1
-kind: LLMDeployment
-metadata: {{name: chat}}
-spec:
-  model: {{uri: "{uri}"}}
-  engine:
-    accelerator: {{count: 0}}
-    kvCache: {{size: 16Mi}}
-    scheduling: {{maxNumSeqs: 8}}
-    template: {{env: [{{name: SLUICE_THREADS, value: "1"}}]}}
-"""
+from tests.operator.cluster.local.up_process import YAML, sluice_up, written
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +37,6 @@ def model() -> Path:
 @pytest.fixture
 def good(tmp_path: Path, model: Path) -> Path:
     return written(tmp_path, YAML.format(uri=model.as_uri()))
-
-
-def written(folder: Path, text: str) -> Path:
-    file = folder / "chat.yaml"
-    file.write_text(text)
-    return file
 
 
 def run_up(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -152,42 +133,6 @@ def test_a_taken_port_is_named_with_the_option_that_changes_it(good: Path) -> No
     assert result.returncode == 2
     assert str(port) in result.stderr
     assert "--port" in result.stderr
-
-
-class Up:
-    """A running `sluice up` and its lines."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.lines: list[dict[str, Any]] = []
-
-    async def until(self, **wanted: Any) -> dict[str, Any]:
-        """The next line that has these fields."""
-        if self.process.stdout is None:
-            raise RuntimeError("no pipe")
-        async with asyncio.timeout(90):
-            async for raw in self.process.stdout:
-                line: dict[str, Any] = json.loads(raw)
-                self.lines.append(line)
-                if all(line.get(name) == value for name, value in wanted.items()):
-                    return line
-        raise RuntimeError(f"sluice up ended before {wanted}")
-
-    def pids(self) -> set[int]:
-        return {pod["pid"] for line in self.lines for pod in line.get("pods", ()) if pod["pid"]}
-
-
-@asynccontextmanager
-async def sluice_up(file: Path) -> AsyncIterator[Up]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sluice", "up", str(file), "--port", "0", stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        yield Up(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 def gone(pids: set[int], seconds: float = 20.0) -> bool:

@@ -1,0 +1,78 @@
+"""The gateway of `sluice up` has the queue and the keys for all replicas, as a gateway in a cluster has."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import psutil
+
+from sluice import contract
+from sluice_engine.tiny import ensure
+from tests.engine.server.auth.keys import bearer, entry, key_file
+from tests.operator.cluster.local.up_process import YAML, Up, sluice_up, written
+
+REQUESTS, PLACES = 48, 8  # maxNumSeqs of YAML
+BODY = {"model": "chat", "prompt": "A replica is", "max_tokens": 64, "ignore_eos": True}
+
+
+def admin_port(up: Up) -> int:
+    """Of its one replica, from the replica's command line."""
+    processes = psutil.Process(up.process.pid).children(recursive=True)  # type: ignore[no-untyped-call]
+    lines = [process.cmdline() for process in processes]
+    return next(int(line[line.index("--admin-port") + 1]) for line in lines if "--admin-port" in line)
+
+
+async def most_waiting(port: int, until: "asyncio.Future[list[int]]") -> int:
+    """The longest queue that the engine shows meanwhile."""
+    most = 0
+    async with aiohttp.ClientSession() as client:
+        while not until.done():
+            async with client.get(f"http://127.0.0.1:{port}{contract.PATH_LOAD}") as response:
+                most = max(most, (await response.json())["waiting"])
+    return most
+
+
+async def test_requests_beyond_what_runs_wait_in_the_gateway(tmp_path: Path) -> None:
+    async with sluice_up(written(tmp_path, YAML.format(uri=ensure().as_uri()))) as up:
+        url = (await up.until(event="started"))["url"]
+        await up.until(ready=1)
+
+        async with aiohttp.ClientSession() as client:
+
+            async def status() -> int:
+                async with client.post(url + contract.PATH_COMPLETIONS, json=BODY) as response:
+                    await response.read()
+                    return response.status
+
+            answered = asyncio.gather(*(status() for _ in range(REQUESTS)))
+            waiting = await most_waiting(admin_port(up), answered)
+            assert await answered == [200] * REQUESTS
+        assert waiting < PLACES, "the engine's own queue took what the gateway's is for"
+
+
+async def test_its_gateway_verifies_keys_before_a_replica_is_started_and_its_engines_take_its_word(
+    tmp_path: Path,
+) -> None:
+    keys = tmp_path / "keys.yaml"
+    keys.write_bytes(key_file(entry("team", requestsPerMinute=2)))
+    text = YAML.format(uri=ensure().as_uri()) + "  scaling: {minReplicas: 0}\n"
+    async with sluice_up(written(tmp_path, text), "--api-keys-file", str(keys)) as up:
+        url = (await up.until(event="started"))["url"]
+
+        async with aiohttp.ClientSession() as client:
+
+            async def status(headers: dict[str, str]) -> int:
+                async with client.post(url + contract.PATH_COMPLETIONS, json=BODY, headers=headers) as response:
+                    await response.read()
+                    return response.status
+
+            assert await status({}) == 401
+            assert not up.pids()
+            assert [await status({"Authorization": bearer("team")}) for _ in range(3)] == [200, 200, 429]
+
+
+async def test_a_key_file_that_cannot_be_used_ends_it_with_status_2(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.yaml"
+    keys.write_text("team: secret")
+    async with sluice_up(written(tmp_path, YAML.format(uri=ensure().as_uri())), "--api-keys-file", str(keys)) as up:
+        assert await up.process.wait() == 2
