@@ -16,7 +16,6 @@ from typing import Final
 
 from sluice_engine import tiny
 from tests.bench.http_process import clients
-from tests.bench.http_process.awake import awake_cores
 from tests.bench.http_process.clients import Load, Seen
 from tests.bench.http_process.server import Served, served
 from tests.bench.row import Report, Row, at_least, at_most
@@ -31,8 +30,7 @@ MOST_LIVEZ_MS: Final = 50.0
 MOST_GROWTH: Final = 0.05  # of resident memory, between rounds of 10,000 requests
 MOST_KEYS_MS: Final = 0.2
 STREAMS, STREAM_TOKENS, STEP_SECONDS = 256, 1000, 0.015
-RATE, REQUESTS, WARM_UP = 100.0, 600, 200
-ROUNDS_AT_RATE: Final = 5  # of REQUESTS each, in turn on cores that halt and on cores that are kept awake
+RATE, REQUESTS, WARM_UP = 100.0, 2000, 200
 LONG_TOKENS, LONG_PROMPTS = 128_000, 8
 PARALLEL, ROUNDS = 10_000, 6
 KEYS, PAIRS = 10_000, 2000
@@ -79,37 +77,20 @@ def _streams(model: Path, log: Path) -> tuple[list[Row], dict[str, object]]:
 
 def _first_token(model: Path, log: Path) -> tuple[list[Row], dict[str, object]]:
     """The same requests go in turn to the HTTP process and, by the engine's protocol, to a null engine of their own. The
-    difference of the percentiles is what the HTTP process adds. The bars are for cores that are kept awake, as a real engine
-    keeps them; what is added where they halt between requests is recorded.
+    difference of the percentiles is what the HTTP process adds.
     """
     body = _body("The scheduler admits requests by its KV cache. " * 8, clients.DIRECT_TOKENS)
-    awake, halting = list[Seen](), list[Seen]()
     with served(model, log, step_seconds=STEP_SECONDS) as server:
         load = Load(server.port, body, 100, REQUESTS, RATE, direct_step_seconds=STEP_SECONDS)
         clients.run(replace(load, requests=WARM_UP))
-        for _ in range(ROUNDS_AT_RATE):
-            halting.append(clients.run(load))
-            with awake_cores():
-                awake.append(clients.run(load))
+        seen = clients.run(load)
+    whole, direct = _percentiles(seen.first_event), _percentiles(seen.direct_first)
     name = f"added to the time to the first token at {RATE:.0f} requests/s"
-    rows = []
-    for index, most in enumerate(MOST_TTFT_MS):
-        percentile = ("p50", "p99")[index]
-        rows.append(at_most(f"{name}, {percentile}", _added(awake, index), most, " ms"))
-        rows.append(Row(f"{name}, {percentile}, cores halt in between", f"{_added(halting, index):.3g} ms"))
-    return rows, {"awake": [_times(seen) for seen in awake], "halting": [_times(seen) for seen in halting]}
-
-
-def _added(seen: Sequence[Seen], index: int) -> float:
-    """Milliseconds by which a percentile differs with and without the HTTP process: the median of the rounds."""
-    return statistics.median(
-        _percentiles(each.first_event)[index] - _percentiles(each.direct_first)[index] for each in seen
-    )
-
-
-def _times(seen: Seen) -> dict[str, object]:
-    with_http, without = _percentiles(seen.first_event), _percentiles(seen.direct_first)
-    return {"with_http_ms": with_http, "without_ms": without, "statuses": seen.statuses}
+    rows = [
+        at_most(f"{name}, {percentile}", with_http - without, most, " ms")
+        for percentile, with_http, without, most in zip(("p50", "p99"), whole, direct, MOST_TTFT_MS, strict=True)
+    ]
+    return rows, {"with_http_ms": whole, "without_ms": direct, "statuses": seen.statuses}
 
 
 def _long_prompts(model: Path, log: Path) -> tuple[list[Row], dict[str, object]]:
