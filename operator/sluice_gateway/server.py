@@ -141,7 +141,7 @@ class Gateway:
     @property
     def waiting(self) -> int:
         """Number of requests in flight that wait in the queue, because all replicas are at their limits."""
-        return 0 if self._proxy is None else self._proxy.waiting
+        return 0 if self._proxy is None else self._proxy.dispatcher.waiting
 
     @property
     def body_bytes(self) -> int:

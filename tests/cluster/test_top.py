@@ -184,6 +184,10 @@ def test_ctrl_c_ends_it_without_a_trace(server: ApiServer, monkeypatch: pytest.M
         await asyncio.Event().wait()
 
     monkeypatch.setattr(loop, "pause", interrupted)
-    result = CliRunner().invoke(app, ["top", "-n", "apps"])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # an earlier test may have left another one
+    try:
+        result = CliRunner().invoke(app, ["top", "-n", "apps"])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert result.exit_code == 0
     assert result.output.count("NAME") == 1 and "Traceback" not in result.output

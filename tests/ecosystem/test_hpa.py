@@ -68,7 +68,9 @@ async def test_a_real_autoscaler_drives_external_mode_to_another_count_and_back(
     control: ControlPlane, metrics: ExternalMetrics
 ) -> None:
     control.kubectl("apply", "--server-side", "-f", str(ROOT / "crds/sluice.dev_llmdeployments.yaml"))
-    control.kubectl("wait", "--for=condition=Established", "crd/llmdeployments.sluice.dev", "--timeout=60s")
+    # `--for=condition` fails at once for a CRD that has no conditions yet.
+    established = 'jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
+    control.kubectl("wait", f"--for={established}", "crd/llmdeployments.sluice.dev", "--timeout=60s")
     resource = manifest(scaling={"mode": "External", "maxReplicas": 8}, replicas=2)
     resource["metadata"] = {"name": KEY.name, "namespace": KEY.namespace}
     metrics.value = 40  # 20 for each of two replicas: nothing to do

@@ -58,6 +58,11 @@ class Dispatcher:
         fleet.on_room = self.place_waiting
 
     @property
+    def waiting(self) -> int:
+        """The number of requests in the queues."""
+        return sum(map(len, self._queues.values()))
+
+    @property
     def queues(self) -> list[FleetQueue]:
         """The queues in which requests wait."""
         return list(self._queues.values())

@@ -110,13 +110,8 @@ class Proxy:
         self._metrics = metrics
         self._options = options
         self._budget = RetryBudget()
-        self._dispatcher = Dispatcher(fleet, options.queue)
+        self.dispatcher = Dispatcher(fleet, options.queue)
         metrics.refresh = self._count_waiting
-
-    @property
-    def waiting(self) -> int:
-        """Requests in the queues."""
-        return sum(map(len, self._dispatcher.queues))
 
     async def handle(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
         """Answer one request. Raises ApiError."""
@@ -153,14 +148,14 @@ class Proxy:
     async def _place(self, offer: _Offer) -> Attempt | None:
         """The request's first attempt, after its wait in the queue."""
         begun_at = time.monotonic()
-        attempt, waited = await self._dispatcher.first(offer.prompt, offer.model, offer.claim)
+        attempt, waited = await self.dispatcher.first(offer.prompt, offer.model, offer.claim)
         if waited:
             offer.way.queued_seconds = time.monotonic() - begun_at
             self._metrics.queue_seconds.observe(offer.way.queued_seconds)
         return attempt
 
     def _count_waiting(self) -> None:
-        self._metrics.waiting(pair for queue in self._dispatcher.queues for pair in queue.by_priority.items())
+        self._metrics.waiting(pair for queue in self.dispatcher.queues for pair in queue.by_priority.items())
 
     def _prompt(self, request: web.BaseRequest, conversation: Conversation) -> Prompt:
         """The prompt for the routing policy. Cached prefixes are shared among the requests of one key and salt."""

@@ -100,31 +100,41 @@ class Cluster:
     async def keep_nodes_alive(self, scale: int) -> None:
         """Renew the nodes' Leases until cancelled, as kubelets do: kwok's own heartbeats are late while it starts pods,
         and the node controller would mark its pods as not ready."""
+        names = [str(node["metadata"]["name"]) for node in objects.nodes(scale)]
         while True:
-            body = {"spec": {"renewTime": datetime.now(UTC).isoformat().replace("+00:00", "Z")}}
-            with contextlib.suppress(ClusterError):
-                await self._all(
-                    self.ask(
-                        "patch",
-                        f"{_LEASES}/{node['metadata']['name']}",
-                        body=body,
-                        content_type="application/merge-patch+json",
-                    )
-                    for node in objects.nodes(scale)
-                )
+            await self._all(self._renew(name) for name in names)
             await asyncio.sleep(_HEARTBEAT_SECONDS)
 
+    async def _renew(self, node: str) -> None:
+        body = {"spec": {"renewTime": datetime.now(UTC).isoformat().replace("+00:00", "Z")}}
+        with contextlib.suppress(ClusterError):  # the next one is soon
+            await self.ask("patch", f"{_LEASES}/{node}", body=body, content_type="application/merge-patch+json")
+
     async def ready_pods(self) -> int:
-        """The number of engine pods that are ready."""
-        ready, more = 0, None
+        """The number of engine pods that are ready.
+
+        A pod that the node controller has marked as not ready is made ready again: kubelets do so, kwok does not.
+        """
+        ready, marked, more = 0, list[Object](), None
         while True:
             page = await self.ask("get", "/api/v1/pods", label_selector=_PODS, limit=500, _continue=more)
             for pod in page["items"]:
                 conditions = (pod.get("status") or {}).get("conditions") or ()
-                ready += any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+                found = {each["type"]: each["status"] for each in conditions}
+                ready += found.get("Ready") == "True"
+                if (found.get("Ready"), found.get("ContainersReady")) == ("False", "True"):
+                    marked.append(pod)
             more = page["metadata"].get("continue")
             if not more:
-                return ready
+                break
+        await self._all(map(self._make_ready, marked))
+        return ready
+
+    async def _make_ready(self, pod: Object) -> None:
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/status"
+        body = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        with contextlib.suppress(ClusterError):  # it is gone, or the next look finds it again
+            await self.ask("patch", path, body=body, content_type="application/strategic-merge-patch+json")
 
     async def requests(self) -> float:
         """Requests of the operator that the API server has admitted."""
