@@ -3,16 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.replicas.backend import Backend
-from sluice_gateway.replicas.state import UNREAD_LIMIT, ReplicaState
-from sluice_gateway.server import Gateway
+from sluice_gateway.replicas.state import UNASKED_LIMIT, ReplicaState
+from sluice_gateway.server import Gateway, GatewayOptions
 from tests.gateway.engines import CHAT, FakeEngine, gateway_over, load_document
 from tests.gateway.test_fleet import chat, metric
 
@@ -91,14 +92,38 @@ async def test_no_request_waits_in_an_engine_and_all_are_answered_by_priority() 
     assert all(ms is None or ms.isdigit() for ms in waited)
 
 
-def test_a_new_replica_gets_a_few_requests_until_its_limit_is_known() -> None:
-    without, unread = (ReplicaState(Backend("r0", "127.0.0.1", 1, admin)) for admin in (None, "http://127.0.0.1:2"))
-    for state in (without, unread):
-        state.in_flight = UNREAD_LIMIT - 1
-        assert state.has_room
-        state.in_flight = UNREAD_LIMIT
-    assert not unread.has_room
-    assert without.has_room, "it has no load document, so its limit is never known"
+def test_a_new_replica_gets_a_few_requests_until_it_was_asked_for_its_load() -> None:
+    state = ReplicaState(Backend("r0", "127.0.0.1", 1, "http://127.0.0.1:2"))
+    state.in_flight = UNASKED_LIMIT - 1
+    assert state.has_room
+    state.in_flight = UNASKED_LIMIT
+    assert not state.has_room
+    state.is_asked = True
+    assert state.has_room, "it has no load document, so its limit is never known"
+
+
+@pytest.mark.parametrize("fault", ["it refuses the token", "its admin port is closed", "it has no admin port"])
+async def test_a_replica_without_a_load_gets_all_requests(fault: str) -> None:
+    held, count = Held(), 3 * UNASKED_LIMIT
+    engine = held.engine("r0")
+    if fault == "it refuses the token":
+        engine.read_token = "unknown"
+    await engine.start()
+    if fault != "it refuses the token":
+        admin = None if fault == "it has no admin port" else "http://127.0.0.1:1"
+        engine.backend = replace(engine.backend, admin_url=admin)
+    backends: list[Backend] = []
+    options = GatewayOptions(port=0, queue=QueueLimits())
+    async with Gateway(lambda: backends, options) as gateway, asking(gateway) as client:
+        backends.append(engine.backend)  # after the gateway's start, as a replica that becomes ready
+        async with asyncio.timeout(60):
+            asked = [asyncio.create_task(ask(client, str(n))) for n in range(count)]
+            for _ in range(count):
+                await held.arrived.acquire()
+            for _ in range(count):
+                held.release.release()
+            assert [status for status, _, _ in await asyncio.gather(*asked)] == [200] * count
+    await engine.stop()
 
 
 async def test_a_request_starts_where_there_is_room_although_its_prefix_is_cached_elsewhere() -> None:

@@ -26,6 +26,7 @@ from sluice_operator.api import LLMDeployment
 from sluice_operator.autoscaler.values import Decision
 from sluice_operator.cluster.client import Key
 from sluice_operator.cluster.local import LocalCluster, LocalClusterOptions
+from sluice_operator.cluster.local.launch import write_private
 from sluice_operator.engines.client import HttpScraper
 from sluice_operator.reconcile.children.admin_token import make_key
 from sluice_operator.reconcile.context import Context
@@ -204,9 +205,7 @@ def _key_options(options: UpOptions) -> KeyOptions:
     if options.api_keys is None:
         return KeyOptions()
     token = options.state_dir / "gateway.token"
-    token.unlink(missing_ok=True)
-    token.touch(mode=0o600)
-    token.write_text(secrets.token_hex(32))
+    write_private(token, secrets.token_hex(32).encode())
     return KeyOptions(options.api_keys, token)
 
 

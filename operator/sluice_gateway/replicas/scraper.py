@@ -59,6 +59,12 @@ class Scraper:
         await asyncio.gather(*(self._read(state) for state in self._fleet.states()))
 
     async def _read(self, state: ReplicaState) -> None:
+        await self._probe(state)
+        if not state.is_asked:
+            state.is_asked = True
+            self._fleet.on_room()
+
+    async def _probe(self, state: ReplicaState) -> None:
         """Without an admin port that can be reached nothing changes. A wrong document, or silence, takes the replica out."""
         known = state.fault
         if known is not None and not await self._accepts(state):

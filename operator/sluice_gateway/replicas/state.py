@@ -12,7 +12,7 @@ REFUSES: Final = "it refuses connections"
 UNREACHABLE: Final = "it cannot be reached"
 SILENT: Final = "it does not answer in time"
 NO_HTTP: Final = "its answers are not HTTP"
-UNREAD_LIMIT: Final = 4  # requests at a replica until its first load document: all that wait would go to a new replica
+UNASKED_LIMIT: Final = 4  # requests at a replica before it was asked for its load: all that wait would go to a new one
 
 
 def fault_kind(fault: str) -> str:
@@ -27,6 +27,7 @@ class ReplicaState:
 
     backend: Backend
     load: Load | None = None
+    is_asked: bool = False  # for its load, at least once; it may have none to give
     fault: str | None = None
     in_flight: int = 0  # requests of this gateway
     prompt_tokens: float = 0.0  # of those without a first byte
@@ -45,7 +46,7 @@ class ReplicaState:
     def has_room(self) -> bool:
         """True if one more request can start there at once."""
         if self.load is None:
-            return self.backend.admin_url is None or self.in_flight < UNREAD_LIMIT
+            return self.is_asked or self.in_flight < UNASKED_LIMIT
         return self.foreign + self.in_flight < max(1, self.load.limit)
 
     def loaded(self, load: Load | None) -> None:

@@ -5,8 +5,6 @@ import io
 import json
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +24,7 @@ from sluice.up.snapshot import PodLine, Snapshot, why
 from sluice_engine.tiny import ensure
 from sluice_operator.api.yaml_file import BadFile
 from tests.hub_server import HubServer
-from tests.operator.cluster.local.up_process import YAML, sluice_up, written
+from tests.operator.cluster.local.up_process import YAML, run_up, sluice_up, written
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +35,6 @@ def model() -> Path:
 @pytest.fixture
 def good(tmp_path: Path, model: Path) -> Path:
     return written(tmp_path, YAML.format(uri=model.as_uri()))
-
-
-def run_up(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "sluice", "up", str(file), *options]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_each_fault_of_a_file_is_one_sentence_on_stderr_with_its_field(tmp_path: Path) -> None:

@@ -4,30 +4,22 @@ import asyncio
 from pathlib import Path
 
 import aiohttp
-import psutil
 
 from sluice import contract
 from sluice_engine.tiny import ensure
 from tests.engine.server.auth.keys import bearer, entry, key_file
-from tests.operator.cluster.local.up_process import YAML, Up, sluice_up, written
+from tests.operator.cluster.local.up_process import YAML, run_up, sluice_up, written
 
 REQUESTS, PLACES = 48, 8  # maxNumSeqs of YAML
 BODY = {"model": "chat", "prompt": "A replica is", "max_tokens": 64, "ignore_eos": True}
 
 
-def admin_port(up: Up) -> int:
-    """Of its one replica, from the replica's command line."""
-    processes = psutil.Process(up.process.pid).children(recursive=True)  # type: ignore[no-untyped-call]
-    lines = [process.cmdline() for process in processes]
-    return next(int(line[line.index("--admin-port") + 1]) for line in lines if "--admin-port" in line)
-
-
-async def most_waiting(port: int, until: "asyncio.Future[list[int]]") -> int:
+async def most_waiting(admin: str, until: "asyncio.Future[list[int]]") -> int:
     """The longest queue that the engine shows meanwhile."""
     most = 0
     async with aiohttp.ClientSession() as client:
         while not until.done():
-            async with client.get(f"http://127.0.0.1:{port}{contract.PATH_LOAD}") as response:
+            async with client.get(admin + contract.PATH_LOAD) as response:
                 most = max(most, (await response.json())["waiting"])
     return most
 
@@ -35,7 +27,7 @@ async def most_waiting(port: int, until: "asyncio.Future[list[int]]") -> int:
 async def test_requests_beyond_what_runs_wait_in_the_gateway(tmp_path: Path) -> None:
     async with sluice_up(written(tmp_path, YAML.format(uri=ensure().as_uri()))) as up:
         url = (await up.until(event="started"))["url"]
-        await up.until(ready=1)
+        [replica] = (await up.until(ready=1))["pods"]
 
         async with aiohttp.ClientSession() as client:
 
@@ -45,7 +37,7 @@ async def test_requests_beyond_what_runs_wait_in_the_gateway(tmp_path: Path) -> 
                     return response.status
 
             answered = asyncio.gather(*(status() for _ in range(REQUESTS)))
-            waiting = await most_waiting(admin_port(up), answered)
+            waiting = await most_waiting(replica["admin"], answered)
             assert await answered == [200] * REQUESTS
         assert waiting < PLACES, "the engine's own queue took what the gateway's is for"
 
@@ -71,8 +63,10 @@ async def test_its_gateway_verifies_keys_before_a_replica_is_started_and_its_eng
             assert [await status({"Authorization": bearer("team")}) for _ in range(3)] == [200, 200, 429]
 
 
-async def test_a_key_file_that_cannot_be_used_ends_it_with_status_2(tmp_path: Path) -> None:
+def test_a_key_file_that_cannot_be_used_ends_it_with_a_sentence(tmp_path: Path) -> None:
     keys = tmp_path / "keys.yaml"
     keys.write_text("team: secret")
-    async with sluice_up(written(tmp_path, YAML.format(uri=ensure().as_uri())), "--api-keys-file", str(keys)) as up:
-        assert await up.process.wait() == 2
+    ended = run_up(written(tmp_path, YAML.format(uri=ensure().as_uri())), "--port", "0", "--api-keys-file", str(keys))
+    assert ended.returncode == 2
+    [sentence] = ended.stderr.splitlines()
+    assert sentence.startswith(f"--api-keys-file: {keys}") and "secret" not in sentence

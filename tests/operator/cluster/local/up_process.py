@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,6 +28,12 @@ def written(folder: Path, text: str) -> Path:
     file = folder / "chat.yaml"
     file.write_text(text)
     return file
+
+
+def run_up(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """`sluice up` of the file to its own end."""
+    argv = [sys.executable, "-m", "sluice", "up", str(file), *options]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
 class Up:
