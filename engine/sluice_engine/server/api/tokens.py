@@ -79,10 +79,12 @@ async def _begin(request: web.BaseRequest, serving: Serving, known: Fields) -> O
 
 async def _ids(serving: Serving, body: Object) -> list[int]:
     text = serving.text
+    # Every field is read whichever of prompt and messages is sent: a malformed one is an error in both.
+    special, options, tools = ADD_SPECIAL.of(body), chat_options(body), tool_fields.tool_choice(body).tools
     if body.get("messages") is not None:
         if body.get("prompt") is not None:
             raise invalid("messages", "and prompt exclude each other")
-        messages, options, tools = messages_of(body), chat_options(body), tool_fields.tool_choice(body).tools
+        messages = messages_of(body)
         try:
             characters = sum(len(each.content) for each in messages)
             if renders_more(messages, options.variables, tools):
@@ -90,7 +92,7 @@ async def _ids(serving: Serving, body: Object) -> list[int]:
             return await offload(serving, characters, lambda: text.encode_chat(messages, options.variables, tools))
         except TemplateFailed as error:
             raise BadRequest(f"{error}.", param="messages", code="invalid_value") from error
-    prompt, special = body.get("prompt"), ADD_SPECIAL.of(body)
+    prompt = body.get("prompt")
     if not isinstance(prompt, str):
         raise invalid("prompt", "is required: a string; or messages")
     return await offload(serving, len(prompt), lambda: text.encode_prompt(prompt, special_tokens=special))

@@ -9,6 +9,8 @@ from sluice import contract
 from sluice_engine.server.api import data_routes
 from tests.engine.serving import Served
 
+FORBIDDEN_TOOL = {"type": "function", "function": {"name": "a b*"}}
+
 
 def test_a_prompt_is_what_the_models_tokenizer_makes_of_it(served: Served, tiny_model: Any) -> None:
     text = "The KV cache of größe 5 <|im_end|>"
@@ -34,6 +36,9 @@ def test_a_chat_has_as_many_tokens_as_its_usage_says(served: Served) -> None:
         ("/tokenize", {"prompt": 5}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "b"}]}, "messages"),
         ("/tokenize", {"prompt": "a", "add_special_tokens": 1}, "add_special_tokens"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "b"}], "add_special_tokens": 1}, "add_special_tokens"),
+        ("/tokenize", {"prompt": "a", "tools": [FORBIDDEN_TOOL]}, "tools[0].function.name"),
+        ("/tokenize", {"prompt": "a", "chat_template_kwargs": 5}, "chat_template_kwargs"),
         ("/tokenize", {"prompt": "a", "extra": 1}, "extra"),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": ["a"]}, "tokens"),
