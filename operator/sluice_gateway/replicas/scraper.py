@@ -40,19 +40,28 @@ class Scraper:
         self._reading: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Scrape until cancelled. A slow replica delays no other one's scrape."""
+        """Scrape until cancelled. A slow replica delays no other one's scrape.
+
+        The scrapes of a round are spread over it: all at once they would hold up the requests that come then.
+        """
+        clock = asyncio.get_running_loop().time
         try:
             while True:
-                busy = {task.get_name() for task in self._reading}
-                for state in self._fleet.states():
-                    if state.backend.name not in busy:
-                        task = asyncio.create_task(self._read(state), name=state.backend.name)
-                        self._reading.add(task)
-                        task.add_done_callback(self._reading.discard)
-                await asyncio.sleep(SCRAPE_SECONDS)
+                begun, states = clock(), self._fleet.states()
+                for place, state in enumerate(states):
+                    await asyncio.sleep(begun + SCRAPE_SECONDS * place / len(states) - clock())
+                    self._begin(state)
+                await asyncio.sleep(begun + SCRAPE_SECONDS - clock())
         finally:
             for task in self._reading:
                 task.cancel()
+
+    def _begin(self, state: ReplicaState) -> None:
+        """Read one replica, unless it is still being read."""
+        if state.backend.name not in {task.get_name() for task in self._reading}:
+            task = asyncio.create_task(self._read(state), name=state.backend.name)
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
 
     async def scrape(self) -> None:
         """Read all replicas once."""
