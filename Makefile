@@ -17,7 +17,7 @@ OUTAGE ?=
 # Seconds without an API server in the longest story of e2e.
 AWAY ?= 600
 
-.PHONY: install demo test e2e lint generate lock fuzz soak bench bench-control bench-corpus bench-gateway bench-operator fidelity clients wheel images aot gpu clean
+.PHONY: install demo test e2e lint generate lock fuzz soak bench bench-control bench-corpus bench-gateway bench-operator fidelity clients checkov wheel images aot gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -111,6 +111,16 @@ fidelity: $(READY)
 # CLIENTS=ci or CLIENTS="litellm instructor" runs some of them and stores nothing; needs npm for the Node clients.
 clients: $(READY)
 	$(BIN)/python -m tests.clients $(or $(CLIENTS),--write)
+
+# Checks what Helm renders of the chart in each variant of the tests against checkov's rules for Kubernetes. A skip says why
+# in an annotation of the object.
+checkov: $(VENV)-checkov/.ready
+	LOG_LEVEL=CRITICAL $(VENV)-checkov/bin/checkov --directory tests/data/chart --framework kubernetes --skip-download --quiet --compact
+
+$(VENV)-checkov/.ready:
+	$(PYTHON) -m venv $(VENV)-checkov
+	$(VENV)-checkov/bin/pip install --quiet --disable-pip-version-check checkov==3.3.30
+	touch $@
 
 # A wheel with the compiled library, for machines without a C compiler: dist/sluice-*-manylinux_*.whl. Its tag names the
 # oldest glibc that it runs with; auditwheel finds that in the library.

@@ -98,15 +98,23 @@ class Prometheus:
         result: list[dict[str, Any]] = found["data"]["result"]
         return result
 
+    def wait(self, expression: str, count: int) -> list[dict[str, Any]]:
+        """The result of an instant query of now, once it has `count` series."""
+        until = time.monotonic() + 60
+        while len(found := self.query(expression, time.time())) < count:
+            assert time.monotonic() < until, found
+            time.sleep(0.05)  # another process scrapes
+        return found
+
 
 @contextmanager
-def running(folder: Path, samples: str) -> Iterator[Prometheus]:
-    """Serve these samples. Skips where Prometheus is not installed."""
+def running(folder: Path, samples: str, configuration: str = "global: {}\n") -> Iterator[Prometheus]:
+    """Serve these samples, and what is scraped by the configuration. Skips where Prometheus is not installed."""
     server, tool = shutil.which("prometheus"), shutil.which("promtool")
     if server is None or tool is None:
         pytest.skip("Prometheus is not installed")
     (folder / "past.txt").write_text(samples)
-    (folder / "prometheus.yaml").write_text("global: {}\n")
+    (folder / "prometheus.yaml").write_text(configuration)
     command = [tool, "tsdb", "create-blocks-from", "openmetrics", str(folder / "past.txt"), str(folder / "data")]
     subprocess.run(command, check=True, capture_output=True)
     with socket.socket() as probe:
