@@ -24,7 +24,7 @@ class Hub:
     refusals: int = 10**9  # how often
     claimed_size: int | None = None  # announced for model.safetensors
     truncate_at: int | None = None  # a response ends after so many bytes, and the connection with it
-    stop_at: int | None = None  # a response stops after so many bytes until `released`; sets `reached`
+    stop_at: int | None = None  # a response stops at this byte of the file until `released`; sets `reached`
     drip_after: int | None = None  # after so many bytes of a response, 16 KiB arrive every 0.2 s
     moved: bool = False  # the default branch is at NEWER, which has no files
     corrupt: bool = False  # the first byte of safetensors is wrong
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         heavy = name.endswith((".safetensors", ".gguf"))
         body = b"\xff" + content[1:] if heavy and self.hub.corrupt else content
         for at in range(begin, len(body), 1 << 14):
-            if heavy and not self._fault(at - begin):
+            if heavy and not self._fault(at, at - begin):
                 return
             block = body[at : at + (1 << 14)]
             try:
@@ -121,10 +121,10 @@ class _Handler(BaseHTTPRequestHandler):
                 with self.hub.lock:
                     self.hub.served += len(block)
 
-    def _fault(self, sent: int) -> bool:
-        """Applies the hub's fault to a response of which so many bytes are sent; False if it ends here."""
+    def _fault(self, at: int, sent: int) -> bool:
+        """Applies the hub's fault to a response at this byte of the file, of which so many are sent; False if it ends here."""
         hub = self.hub
-        if hub.stop_at is not None and sent >= hub.stop_at and not hub.released.is_set():
+        if hub.stop_at is not None and at >= hub.stop_at and not hub.released.is_set():
             hub.reached.set()
             hub.released.wait(60)
             self.close_connection = True

@@ -2,7 +2,6 @@
 
 import json
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -62,11 +61,12 @@ def test_only_what_the_engine_loads_is_fetched_and_only_once(hub: Hub, tmp_path:
 def test_a_download_killed_at_ten_points_continues_and_is_never_half_loaded(hub: Hub, tmp_path: Path) -> None:
     points = sorted(random.Random(7).sample(range(len(WEIGHTS)), 10))
     for point in points:
-        hub.stop_at, hub.reached, hub.released = max(point - begins(hub)[-1], 0), threading.Event(), threading.Event()
-        worker = spawn(tmp_path, 0.4)
-        assert hub.reached.wait(30)
-        worker.send_signal(signal.SIGKILL)
-        worker.communicate()
+        hub.stop_at, hub.reached, hub.released = point, threading.Event(), threading.Event()
+        with spawn(tmp_path, 0.4) as worker:
+            try:
+                assert hub.reached.wait(30)
+            finally:
+                worker.kill()
         hub.released.set()
         assert cached_models(tmp_path) == ()
     hub.stop_at = None
