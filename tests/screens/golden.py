@@ -46,4 +46,5 @@ def compare(name: str, terminal: Terminal, masks: Mapping[str, str] = _NONE, fol
     file = GOLDENS / f"{name}.txt"
     if os.environ.get("SCREENS") == "write":
         file.write_text(found)
-    assert found == (file.read_text() if file.exists() else f"(no {file.name}: SCREENS=write makes it)\n")
+    wanted = file.read_text() if file.exists() else f"(no {file.name}: SCREENS=write makes it)\n"
+    assert found == wanted, f"{name} shows:\n{found}\ninstead of:\n{wanted}"

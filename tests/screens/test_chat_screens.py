@@ -21,7 +21,7 @@ ANSWERED = "first after"
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_conversation(columns: int, tmp_path: Path) -> None:
-    replies = Reply(KV_CACHE), Reply("Three lines, one question."), Reply("One two three", then="held"), Reply("Yes.")
+    replies = Reply(KV_CACHE), Reply("Three lines, one question."), Reply("One two three\n", then="held"), Reply("Yes.")
     with (
         scripted(*replies) as server,
         Terminal("chat", "--url", server.url, columns=columns, env={"XDG_STATE_HOME": str(tmp_path)}) as terminal,
@@ -33,7 +33,7 @@ def test_a_conversation(columns: int, tmp_path: Path) -> None:
         terminal.send(ENTER)
         terminal.wait_for(ANSWERED, 2)
         terminal.send("Count on." + ENTER)
-        terminal.wait_for("One two")
+        terminal.wait_for("One two three")  # its newline was the last piece
         terminal.send(CTRL_C)
         terminal.wait_for("stopped")
         terminal.send("Are you still there?" + ENTER)
@@ -46,7 +46,7 @@ def test_a_conversation(columns: int, tmp_path: Path) -> None:
         "first line\nsecond line\nthird line",
         "Three lines, one question.",
         "Count on.",
-        "One two three",
+        "One two three\n",
         "Are you still there?",
     ]
 
