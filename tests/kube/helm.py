@@ -2,17 +2,21 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
+from sluice import contract
 from sluice.commands.crds import crd_text
 from tests.kube.api_server import ApiServer
 
 CHART = Path(__file__).parents[2] / "charts/sluice"
 NAME = "llmdeployments.sluice.dev"
 CRD = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}"
+RESOURCES = f"/apis/{contract.API_VERSION}/{contract.PLURAL}"
+SECONDS = 60.0  # bound of a wait; a busy machine is no failure
 
 
 class HelmFailed(Exception):
@@ -50,15 +54,16 @@ def apply_crd(server: ApiServer) -> None:
 
 
 def remove_crd(server: ApiServer) -> None:
-    """Delete the CRD, where there is one, and wait until it is gone."""
+    """Delete the CRD, where there is one, and wait until its resources are served no more, which is a moment later."""
     if server.get(CRD) is not None:
         server.request("DELETE", CRD)
-    wait_until(lambda: server.get(CRD) is None)
+    wait_until(lambda: server.get(CRD) is None and server.get(RESOURCES) is None)
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
     """Poll an API server that works on what was asked; each poll is a request, so there is no pause."""
-    for _ in range(2000):
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
         if is_true():
             return
     raise TimeoutError("the API server has not reached the state")

@@ -19,6 +19,11 @@ FIGURES = {r"(, [\d.]+ tokens/s)?, first after [\d.]+ s": ", # tokens/s, first a
 ANSWERED = "first after"
 
 
+def wait_for_prompt(terminal: Terminal, count: int) -> None:
+    """Wait for this prompt of the chat: a terminal echoes keys that come before it on a line of their own."""
+    terminal.wait_for("(?m)^you", count)
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_conversation(columns: int, tmp_path: Path) -> None:
     replies = Reply(KV_CACHE), Reply("Three lines, one question."), Reply("One two three\n", then="held"), Reply("Yes.")
@@ -26,19 +31,18 @@ def test_a_conversation(columns: int, tmp_path: Path) -> None:
         scripted(*replies) as server,
         Terminal("chat", "--url", server.url, columns=columns, env={"XDG_STATE_HOME": str(tmp_path)}) as terminal,
     ):
-        terminal.wait_for("you")
+        wait_for_prompt(terminal, 1)
         terminal.send("What is the KV cache?" + ENTER)
-        terminal.wait_for(ANSWERED)
+        wait_for_prompt(terminal, 2)
         terminal.paste("first line\nsecond line\nthird line")
         terminal.send(ENTER)
-        terminal.wait_for(ANSWERED, 2)
+        wait_for_prompt(terminal, 3)
         terminal.send("Count on." + ENTER)
         terminal.wait_for("One two three")  # its newline was the last piece
         terminal.send(CTRL_C)
-        terminal.wait_for("stopped")
+        wait_for_prompt(terminal, 4)
         terminal.send("Are you still there?" + ENTER)
-        terminal.wait_for(ANSWERED, 4)
-        terminal.wait_for("you", 6)
+        wait_for_prompt(terminal, 5)
         terminal.send(CTRL_D)
         assert terminal.finish() == 0
         compare(f"chat-{columns}", terminal, FIGURES)
@@ -63,14 +67,14 @@ def test_a_failed_question_gets_a_sentence_and_the_conversation_goes_on(columns:
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     with Terminal("chat", "--url", url, columns=columns, env={"XDG_STATE_HOME": str(tmp_path)}) as terminal:
-        terminal.wait_for("you")
+        wait_for_prompt(terminal, 1)
         terminal.send("Is the server away?" + ENTER)
         terminal.wait_for("cannot be reached", 2)
         with scripted(*replies, port=port) as server:
             for number, question in enumerate(("Loading?", "Cut?", "Key?", "Model?", "And now?"), 3):
-                terminal.wait_for("(?m)^you", number - 1)
+                wait_for_prompt(terminal, number - 1)
                 terminal.send(question + ENTER)
-                terminal.wait_for("(?m)^you", number)
+                wait_for_prompt(terminal, number)
             terminal.send(CTRL_C)
             assert terminal.finish() == 0
         compare(f"chat-failures-{columns}", terminal, FIGURES)
@@ -85,10 +89,10 @@ def test_reasoning_is_shown_before_the_answer_and_is_no_part_of_the_conversation
         Terminal("chat", "--url", server.url, columns=80, env={"XDG_STATE_HOME": str(tmp_path)}) as terminal,
     ):
         for number, question in enumerate(("Name a colour.", "Another?"), 1):
-            terminal.wait_for("(?m)^you", number)
+            wait_for_prompt(terminal, number)
             terminal.send(question + ENTER)
             terminal.wait_for(ANSWERED, number)
-        terminal.wait_for("(?m)^you", 3)
+        wait_for_prompt(terminal, 3)
         terminal.send(CTRL_D)
         assert terminal.finish() == 0
         compare("chat-reasoning-80", terminal, FIGURES)
@@ -104,11 +108,11 @@ def test_ctrl_c_clears_a_line_and_ends_the_chat_at_an_empty_one(tmp_path: Path) 
         scripted(Reply("Yes.")) as server,
         Terminal("chat", "--url", server.url, columns=80, env={"XDG_STATE_HOME": str(tmp_path)}) as terminal,
     ):
-        terminal.wait_for("you")
+        wait_for_prompt(terminal, 1)
         terminal.send("a question that is not meant")
         terminal.wait_for("not meant")
         terminal.send(CTRL_C)
-        terminal.wait_for("(?m)^you", 2)
+        wait_for_prompt(terminal, 2)
         terminal.send(CTRL_C)
         assert terminal.finish() == 0
     assert server.requests == []
@@ -118,7 +122,7 @@ def test_questions_are_kept_for_the_next_chat_and_for_their_owner_only(tmp_path:
     with scripted(Reply("Yes.")) as server:
         for keys in ("remember me" + ENTER, UP + ENTER):
             with Terminal("chat", "--url", server.url, columns=80, env={"XDG_STATE_HOME": str(tmp_path)}) as terminal:
-                terminal.wait_for("(?m)^you")
+                wait_for_prompt(terminal, 1)
                 terminal.send(keys)
                 terminal.wait_for(ANSWERED)
     assert [request["messages"][-1]["content"] for request in server.requests] == ["remember me"] * 2

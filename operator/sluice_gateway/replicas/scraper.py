@@ -42,12 +42,13 @@ class Scraper:
     async def run(self) -> None:
         """Scrape until cancelled. A slow replica delays no other one's scrape.
 
-        The scrapes of a round are spread over it: all at once they would hold up the requests that come then.
+        The scrapes of a round are spread over it: all at once they would hold up the requests that come then. New replicas
+        come first, because they get few requests until they were asked.
         """
         clock = asyncio.get_running_loop().time
         try:
             while True:
-                begun, states = clock(), self._fleet.states()
+                begun, states = clock(), sorted(self._fleet.states(), key=lambda state: state.is_asked)
                 for place, state in enumerate(states):
                     await asyncio.sleep(begun + SCRAPE_SECONDS * place / len(states) - clock())
                     self._begin(state)
