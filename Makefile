@@ -60,8 +60,8 @@ generate: $(READY)
 	$(BIN)/python -m sluice.chart --write
 	$(BIN)/python -m sluice_engine.server.openapi --write
 
-# The packages of both images, with hashes, after a change of .ci/constraints.txt or of the dependencies. torch is left to
-# the constraints, because its CPU and CUDA builds are different files of one version.
+# The packages of both images and those that build our wheel, with hashes, after a change of .ci/constraints.txt or of the
+# dependencies. torch is left to the constraints, because its CPU and CUDA builds are different files of one version.
 COMPILE = $(VENV)-lock/bin/pip-compile --quiet pyproject.toml -c .ci/constraints.txt --generate-hashes --strip-extras \
 	--no-annotate --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe
 lock:
@@ -69,8 +69,9 @@ lock:
 	$(VENV)-lock/bin/pip install --quiet --disable-pip-version-check pip-tools==7.6.2
 	$(COMPILE) --extra operator --extra otel --output-file .ci/operator.lock
 	$(COMPILE) --extra engine --extra gguf --extra otel --unsafe-package torch --output-file .ci/engine.lock
+	$(COMPILE) --only-build-deps --build-deps-for wheel --output-file .ci/build.lock
 	sed -i '/^torch==/,$$d' .ci/engine.lock
-	sed -i '1i # Written by make lock from .ci/constraints.txt.' .ci/operator.lock .ci/engine.lock
+	sed -i '1i # Written by make lock from .ci/constraints.txt.' .ci/operator.lock .ci/engine.lock .ci/build.lock
 
 # Random input to the parsers of requests, tool calls and messages. ARGS: --seed repeats a run.
 fuzz: $(READY)
