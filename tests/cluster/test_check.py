@@ -73,6 +73,12 @@ def test_before_an_installation_there_are_warnings_and_no_failure(server: ApiSer
     assert "helm install sluice" in found["Operator"]["remedy"]
 
 
+def set_accelerator_images(server: ApiServer, value: str) -> None:
+    operator = server.objects[release.DEPLOYMENTS]["items"][0]
+    (container,) = operator["spec"]["template"]["spec"]["containers"]
+    container["env"].append({"name": "SLUICE_ENGINE_IMAGES", "value": value})
+
+
 def no_operator_available(server: ApiServer) -> None:
     operator = server.objects[release.DEPLOYMENTS]["items"][0]
     operator["status"]["conditions"][0] |= {"status": "False", "message": "no replica is up"}
@@ -104,6 +110,11 @@ def no_image(server: ApiServer) -> None:
     server.serve(release.PODS, pod)
 
 
+def old_accelerator_image(server: ApiServer) -> None:
+    images = {"nvidia.com/gpu": f"engine-cuda:{__version__}", "nvidia.com/mig-1g.5gb": "host:5000/engine-cuda:0.0.7"}
+    set_accelerator_images(server, json.dumps(images))
+
+
 def no_endpoint(server: ApiServer) -> None:
     server.objects[release.ENDPOINTS]["items"][0]["endpoints"][0]["conditions"]["ready"] = False
 
@@ -112,6 +123,7 @@ FAULTS: list[tuple[Callable[[ApiServer], None], str, str, str]] = [
     (no_operator_available, "Operator", "no replica is up", "kubectl describe deployment sluice -n sluice-system"),
     (old_image, "Versions", "host:5000/engine:0.0.9", "Upgrade the chart"),
     (old_digest, "Versions", "host:5000/operator@sha256:1f (0.0.8)", "Upgrade the chart"),
+    (old_accelerator_image, "Versions", "host:5000/engine-cuda:0.0.7", "Upgrade the chart"),
     (old_crd, "CRD", "it differs in spec.auth", "sluice crds | kubectl apply"),
     (lambda server: server.objects.update({release.CRD: 404}), "CRD", "is not installed", "sluice crds | kubectl"),
     (no_image, "Images", "sluice-system/chat-1: host:5000/engine:0.0.9 is not pulled", "pull secret"),
@@ -120,6 +132,13 @@ FAULTS: list[tuple[Callable[[ApiServer], None], str, str, str]] = [
     (lambda server: server.objects.update({release.METRICS: "up 1\n"}), "Metrics", "answers without", "selects"),
     (lambda server: server.objects.update({"/version": {"gitVersion": "v1.27.3"}}), "API server", "1.27.3", "1.29"),
 ]
+
+
+@pytest.mark.parametrize("value", ["", "{}", f'{{"nvidia.com/gpu": "engine-cuda:{__version__}"}}', "no JSON", "[1]"])
+def test_accelerator_images_of_this_version_and_unreadable_ones_are_no_fault(server: ApiServer, value: str) -> None:
+    release.installed(server)
+    set_accelerator_images(server, value)
+    assert check()[1]["Versions"]["state"] == "ok"
 
 
 @pytest.mark.parametrize(("fault", "name", "words", "remedy"), FAULTS)

@@ -1,5 +1,6 @@
 """The checks of an installed release: operator, images, gateway and metrics. Before an installation they warn."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from sluice_kube.errors import ClusterError
 _NOT_INSTALLED: Final = "Sluice is not installed."
 _INSTALL: Final = "Run `helm install sluice charts/sluice --namespace sluice-system --create-namespace`."
 _ENGINE_IMAGE: Final = "SLUICE_ENGINE_IMAGE"  # environment of the operator's container
+_ENGINE_IMAGES: Final = "SLUICE_ENGINE_IMAGES"  # JSON: accelerator → image of its pods
 _NO_IMAGE: Final = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 _NETWORK_PEERS: Final = "SLUICE_NETWORK_PEERS"
 
@@ -153,8 +155,20 @@ def _images(deployments: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         for container in each["spec"]["template"]["spec"]["containers"]:
             yield container["image"], release
             for variable in container.get("env") or ():
-                if variable.get("name") == _ENGINE_IMAGE and variable.get("value"):
-                    yield variable["value"], release
+                value = variable.get("value") or ""
+                if variable.get("name") == _ENGINE_IMAGE and value:
+                    yield value, release
+                elif variable.get("name") == _ENGINE_IMAGES:
+                    yield from ((image, release) for image in _accelerator_images(value))
+
+
+def _accelerator_images(text: str) -> tuple[str, ...]:
+    """The images of a JSON object; none of a text that the operator refuses, which then is not available."""
+    try:
+        given = json.loads(text)
+    except ValueError:
+        return ()
+    return tuple(filter(None, map(str, given.values()))) if isinstance(given, dict) else ()
 
 
 def _tag(image: str) -> str:
