@@ -20,6 +20,7 @@ from tests.bench.server import free_ports, stop, wait_ready
 
 INTERVAL: Final = 30.0
 _PASSES: Final = re.compile(rf'^{contract.OPERATOR_RECONCILE}\{{result="ok"\}} (\S+)$', re.MULTILINE)
+_OBSERVED: Final = re.compile(rf"^{contract.OPERATOR_RESOURCE_FAILURES}\{{(.*)\}} ", re.MULTILINE)  # once per resource
 _REQUESTS: Final = 8  # that the engine serves before its metrics are recorded
 
 
@@ -109,13 +110,21 @@ class Operator:
 
     async def passes(self) -> int:
         """Passes that ended without an error. Raises ChildProcessError as all methods if the operator has ended."""
+        return passes_in(await self._metrics())
+
+    async def progress(self) -> tuple[int, int]:
+        """Resources over which a pass has begun, and passes that ended without an error."""
+        text = await self._metrics()
+        return resources_in(text), passes_in(text)
+
+    async def _metrics(self) -> str:
+        """Its metrics; empty while it does not answer."""
         self._check()
         try:
             async with aiohttp.ClientSession() as session, session.get(self._url) as answer:
-                found = _PASSES.search(await answer.text())
+                return await answer.text()
         except aiohttp.ClientError:
-            return 0
-        return int(float(found[1])) if found else 0
+            return ""
 
     def memory(self) -> float:
         """Resident memory in MB."""
@@ -136,6 +145,17 @@ class Operator:
             )
 
 
+def passes_in(metrics: str) -> int:
+    """The passes that ended without an error, by an operator's metrics."""
+    found = _PASSES.search(metrics)
+    return int(float(found[1])) if found else 0
+
+
+def resources_in(metrics: str) -> int:
+    """The resources over which a pass has begun, by an operator's metrics."""
+    return len(set(_OBSERVED.findall(metrics)))
+
+
 @asynccontextmanager
 async def operator(kubeconfig: Path, log: Path) -> AsyncIterator[Operator]:
     """The operator of this repository while the context lasts."""
@@ -146,6 +166,7 @@ async def operator(kubeconfig: Path, log: Path) -> AsyncIterator[Operator]:
         "SLUICE_INTERVAL_SECONDS": f"{INTERVAL:g}",
         "SLUICE_HEALTH_PORT": str(port),
         "SLUICE_HUB_ENDPOINT": "",
+        "SLUICE_METRICS_RESOURCES": "100000",  # a series for each, which the bench counts
         "SLUICE_ENGINE_IMAGE": "sluice/engine:bench",
         "SLUICE_NETWORK_PEERS": '{"admin": [{"podSelector": {}}], "data": []}',
     }

@@ -86,8 +86,10 @@ async def _measure(
     cluster: Cluster, measured: Operator, answers: Responder, scale: int, say: Callable[[str], None]
 ) -> list[Row]:
     begun, asked = time.monotonic(), await cluster.requests()
-    most = 0.0
-    while await measured.passes() < scale:
+    most, resources, passes = 0.0, 0, 0
+    # A resource counts from the beginning of its first pass; as many passes must have ended.
+    while min(resources, passes) < scale:
+        resources, passes = await measured.progress()
         most = max(most, measured.memory())
         await asyncio.sleep(0.25)
     first, first_asked, first_busy = time.monotonic() - begun, await cluster.requests() - asked, measured.busy()
