@@ -38,15 +38,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the acceptance rows with the time that their tests took, fixtures included."""
     seconds: defaultdict[str, float] = defaultdict(float)
-    failed = set()
+    failed, lasted = set(), dict[str, float]()
     for report in (each for reports in terminalreporter.stats.values() for each in reports):
         if isinstance(report, pytest.TestReport) and report.outcome != "skipped":
             test = report.nodeid.partition("[")[0]
             seconds[test] += report.duration
+            for name, value in report.user_properties:
+                if name == acceptance.LASTED:
+                    lasted[test] = float(str(value))
             if report.failed:
                 failed.add(test)
     terminalreporter.section("acceptance rows")
-    terminalreporter.write_line(acceptance.table_of(seconds, frozenset(failed)))
+    terminalreporter.write_line(acceptance.table_of(seconds, frozenset(failed), lasted))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ quarter of an hour.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,6 +15,7 @@ from e2e.framework.cluster import Cluster, Object, is_ready, run, say, wait_for
 from e2e.framework.operator_pod import Operator
 from e2e.framework.settings import Settings
 from sluice import contract
+from tests.acceptance import LASTED
 
 FULL = "full"  # the engine whose load exceeds what it can serve
 CROWD = 80  # its streams; it runs at most 64 at once
@@ -50,7 +51,7 @@ def test_none_of_thousands_of_requests_fails_while_lists_saturate_the_api_server
 
 
 def test_none_of_thousands_of_requests_fails_without_an_api_server_and_a_full_engine_lives_on(
-    fleet: Fleet, settings: Settings
+    fleet: Fleet, settings: Settings, record_property: Callable[[str, object], None]
 ) -> None:
     if not settings.outage:
         pytest.skip("OUTAGE names no command that stops and starts this cluster's API server")
@@ -63,10 +64,12 @@ def test_none_of_thousands_of_requests_fails_without_an_api_server_and_a_full_en
     crowd = jobs.start_client(cluster, "crowd", settings.image("engine"), FULL, "--long", "--each", str(CROWD))
     loads, began = fleet.start("away"), time.monotonic()
     wait_for("the engine is full", lambda: fleet.value(full, contract.REQUESTS_WAITING) > 0, timeout=180)
+    gone = time.monotonic()
     run(*settings.outage, "stop", "kube-apiserver")
     try:
         time.sleep(settings.away_seconds)
     finally:
+        record_property(LASTED, time.monotonic() - gone)
         run(*settings.outage, "start", "kube-apiserver")
     wait_for("the API server answers", lambda: cluster.text("/readyz") == "ok", timeout=60, every=0.2)
     back = time.monotonic()

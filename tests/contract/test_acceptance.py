@@ -46,3 +46,12 @@ def test_the_printed_table_has_durations_failures_and_what_is_missing() -> None:
     failed = table_of({test: 61.4}, frozenset({test})).splitlines()
     assert any(line.split()[1] == "FAILED" for line in failed if "rolling update" in line)
     assert sum(not line.startswith(" ") for line in lines) == len(rows())
+
+
+def test_a_fault_that_lasted_less_than_ten_minutes_is_printed_with_its_seconds() -> None:
+    outage = "test_none_of_thousands_of_requests_fails_without_an_api_server_and_a_full_engine_lives_on"
+    test = f"e2e/test_3_each_outage.py::{outage}"
+    for lasted, printed in (({test: 60.2}, "60 s"), ({}, "10 minutes")):
+        lines = table_of({test: 200.0}, frozenset(), lasted).splitlines()
+        for row in (f"saturated for {printed}", f"API server away {printed}, or answering"):
+            assert sum(row in line for line in lines) == 1
