@@ -19,8 +19,17 @@ EDITED: Final[Object] = BASE | {
     "scaling": {"minReplicas": 3, "maxReplicas": 4},
     "engine": {"scheduling": {"maxNumSeqs": 32}, "template": {"nodeSelector": {"disk": "fast"}}},
 }
-# The served name is immutable; a paused resource writes nothing; in mode Off and External the count is the user's.
-FIXED: Final = frozenset({"model.servedName", "model.uri", "paused", "scaling.mode"})
+# The served name is immutable; a paused resource writes nothing; in two modes the count is not of the spec (`in_modes`).
+FIXED: Final = frozenset({"model.servedName", "paused", "scaling.mode"})
+URIS: Final = (
+    "pvc://models/m",
+    "pvc://others/a/b",
+    "file:///models/m",
+    "s3://bucket/m",
+    "hf://org/name@main",
+    "hf://a/b",
+)
+MODES: Final = tuple(SCHEMA["properties"]["scaling"]["properties"]["mode"]["enum"])
 MOST_FIELDS: Final = 4  # drawn at a time
 _MOST_ITEMS: Final = 2
 
@@ -76,7 +85,9 @@ def fields(schema: Object = SCHEMA, prefix: str = "") -> dict[str, Object]:
     return found
 
 
-_STRATEGIES: Final = {path: values(inner) for path, inner in fields().items() if path not in FIXED}
+_STRATEGIES: Final = {path: values(inner) for path, inner in fields().items() if path not in FIXED} | {
+    "model.uri": st.sampled_from(URIS)  # its pattern alone rarely gives one that is valid
+}
 
 
 @st.composite
@@ -88,6 +99,15 @@ def specs(draw: st.DrawFn) -> Object:
         if is_valid(changed):
             spec = changed
     return spec
+
+
+@st.composite
+def in_modes(draw: st.DrawFn) -> Object:
+    """A valid spec in any scaling mode, with or without a count of the user's."""
+    spec = draw(specs())
+    spec = spec | {"scaling": spec["scaling"] | {"mode": draw(st.sampled_from(MODES))}}
+    counted = spec | {"replicas": draw(st.integers(0, 8))}
+    return counted if draw(st.booleans()) and is_valid(counted) else spec
 
 
 def is_valid(spec: Object) -> bool:

@@ -5,7 +5,6 @@ import base64
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -17,11 +16,10 @@ from sluice_kube.errors import ClusterError
 from sluice_operator.cluster.client import Object
 from sluice_operator.metrics import OperatorMetrics
 from sluice_operator.reconcile.children.admin_token import make_key, share_reads
-from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.health import Health
 from tests.kube.api_server import ApiServer
 from tests.kube.specs import BASE
-from tests.kube.world import World, worlds
+from tests.kube.world import worlds
 from tests.operator.fake_cluster import KEY_OF_OPERATOR
 
 
@@ -53,18 +51,12 @@ async def listening(token: str) -> AsyncIterator[int]:
         await health.close()
 
 
-def asking(world: World) -> Reconciler:
-    """An operator whose engines ask for tokens."""
-    context = world.operator().context
-    return Reconciler(replace(context, settings=replace(context.settings, metrics_auth="token")))
-
-
 def test_the_operator_makes_the_secrets_that_the_pods_and_the_release_read_with(crd: ApiServer) -> None:
     async def story() -> None:
         async with worlds(crd) as make:
             world = make()
             await world.create(BASE)
-            await world.settle(asking(world), passes=2)
+            await world.settle(world.operator(metrics_auth="token"), passes=2)
             deployment = await world.child("Deployment", "chat")
             (name,) = (
                 volume["secret"]["secretName"]

@@ -5,14 +5,11 @@ There is no Deployment controller. The tests write the status that it would writ
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
-from sluice import contract
 from sluice_operator.cluster.client import Object
 from sluice_operator.cluster.kinds import path
-from sluice_operator.reconcile.reconciler import Reconciler
 from tests.kube.api_server import ApiServer
 from tests.kube.helm import apply_crd, remove_crd, wait_until
 from tests.kube.specs import BASE
@@ -46,9 +43,7 @@ def in_a_world(server: ApiServer, story: Callable[[World], Awaitable[None]]) -> 
 
 async def deployment(world: World) -> Object:
     """The Deployment as stored."""
-    found = await world.client.get("Deployment", world.namespace, "chat")
-    assert found is not None
-    return found
+    return await world.child("Deployment", "chat")
 
 
 async def control(world: World, *conditions: Object, ready: int = 1) -> None:
@@ -57,7 +52,7 @@ async def control(world: World, *conditions: Object, ready: int = 1) -> None:
     counts = {"replicas": 1, "updatedReplicas": ready, "readyReplicas": 1}
     status = counts | {"observedGeneration": live["metadata"]["generation"], "conditions": list(conditions)}
     where = path("Deployment", world.namespace, "chat") + "/status"
-    await asyncio.to_thread(world.server.request, "PUT", where, live | {"status": status})
+    await world.send("PUT", where, live | {"status": status})
 
 
 async def served(world: World) -> Object:
@@ -72,9 +67,7 @@ async def served(world: World) -> Object:
 
 async def ready(world: World) -> tuple[str, str]:
     """Status and reason of the Ready condition."""
-    found = await world.client.get(contract.KIND, world.namespace, "chat")
-    assert found is not None
-    entry = next(each for each in found["status"]["conditions"] if each["type"] == "Ready")
+    entry = await world.condition("Ready")
     return entry["status"], entry["reason"]
 
 
@@ -83,12 +76,6 @@ async def fail(world: World) -> None:
     await world.settle(passes=2)
     await control(world, LATE, ready=0)
     world.clock.now += 600
-
-
-def upgraded(world: World, image: str) -> Reconciler:
-    """The process of a newer operator."""
-    context = world.operator().context
-    return Reconciler(replace(context, settings=replace(context.settings, engine_image=image)))
 
 
 def test_a_rollback_restores_the_stored_template_exactly(crd: ApiServer) -> None:
@@ -142,7 +129,7 @@ def test_a_newer_operator_writes_no_deployment(crd: ApiServer) -> None:
     async def story(world: World) -> None:
         await served(world)
         before = (await deployment(world))["metadata"]["resourceVersion"]
-        await world.settle(upgraded(world, "engine:2"))
+        await world.settle(world.operator(engine_image="engine:2"))
         assert (await deployment(world))["metadata"]["resourceVersion"] == before
 
     in_a_world(crd, story)
