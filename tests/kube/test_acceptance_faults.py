@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from sluice import contract
 from sluice_kube.errors import ClusterError
+from sluice_operator.cluster.client import Object
 from sluice_operator.runtime import process
 from tests.kube.api_server import ApiServer
-from tests.kube.helm import apply_crd, remove_crd
+from tests.kube.helm import apply_crd, remove_crd, wait_until
 from tests.kube.specs import BASE, EDITED
 from tests.kube.world import World, in_worlds
 
@@ -59,15 +60,27 @@ def test_row_an_api_server_that_answers_429_and_500_and_loses_answers_changes_no
     in_worlds(crd, story)
 
 
-async def allow(world: World) -> None:
-    """Bind the user to everything in the world's namespace."""
+ALL: Object = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+READS = ["get", "list", "watch"]
+# Of the kinds in the API group apps, these rules lack one right: to patch Deployments.
+NO_PATCH_OF_DEPLOYMENTS: list[Object] = [
+    ALL | {"apiGroups": ["", "sluice.dev", "policy", "networking.k8s.io"]},
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": [*READS, "create", "delete"]},
+    {"apiGroups": ["apps"], "resources": ["replicasets"], "verbs": READS},
+]
+
+
+async def allow(world: World, rules: Sequence[Object] = (ALL,)) -> None:
+    """Bind the user to these rules in the world's namespace, by default to everything."""
     where, names = f"{RBAC}/namespaces/{world.namespace}", {"metadata": {"name": "operator"}}
-    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operator"}
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}]
     if world.server.get(f"{where}/roles/operator") is None:
-        await world.send("POST", f"{where}/roles", names | {"rules": rules})
-    await world.send("POST", f"{where}/rolebindings", names | {"roleRef": role, "subjects": subjects})
+        await world.send("POST", f"{where}/roles", names | {"rules": list(rules)})
+    else:
+        await world.send("PUT", f"{where}/roles/operator", names | {"rules": list(rules)})
+    if world.server.get(f"{where}/rolebindings/operator") is None:
+        await world.send("POST", f"{where}/rolebindings", names | {"roleRef": role, "subjects": subjects})
 
 
 def test_row_rbac_taken_away_and_given_back_is_an_error_and_no_crash(crd: ApiServer) -> None:
@@ -84,6 +97,43 @@ def test_row_rbac_taken_away_and_given_back_is_an_error_and_no_crash(crd: ApiSer
         await allow(world)
         await world.replace(BASE | {"rollout": {"maxSurge": 3}})
         await world.settle(operator)
+        rolling = (await world.child("Deployment", "chat"))["spec"]["strategy"]["rollingUpdate"]
+        assert rolling["maxSurge"] == 3
+
+    in_worlds(crd, story)
+
+
+def may_patch_deployments(world: World) -> bool:
+    """What the API server's authorizer says of the user, whose roles it reads with a delay."""
+    attributes = {"namespace": world.namespace, "verb": "patch", "group": "apps", "resource": "deployments"}
+    review = {"spec": {"user": USER, "resourceAttributes": attributes}}
+    answer = world.server.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+def test_row_a_right_taken_away_is_a_condition_that_names_it_until_it_is_given_back(crd: ApiServer) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        await world.create(BASE)
+        await allow(world)
+        world.act_as(USER)
+        operator = await world.settle()
+        before = await world.state()
+        await allow(world, NO_PATCH_OF_DEPLOYMENTS)
+        wait_until(lambda: not may_patch_deployments(world))
+        await world.replace(BASE | {"rollout": {"maxSurge": 3}})
+        with pytest.raises(ClusterError) as refused:
+            await world.settle(operator)
+        assert refused.value.status == 403
+        assert await world.state() == before
+        ready = await world.condition("Ready")
+        assert (ready["status"], ready["reason"]) == ("False", "WriteRefused")
+        assert f'User "{USER}" cannot patch resource "deployments" in API group "apps"' in ready["message"]
+        assert "Grant the operator this permission" in ready["message"] and "the operator retries" in ready["message"]
+        await allow(world)
+        wait_until(lambda: may_patch_deployments(world))
+        await world.settle(operator)
+        assert (await world.condition("Ready"))["reason"] != "WriteRefused"
         rolling = (await world.child("Deployment", "chat"))["spec"]["strategy"]["rollingUpdate"]
         assert rolling["maxSurge"] == 3
 
