@@ -8,11 +8,14 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One function. `parameters` is a JSON schema; None: it takes none."""
+    """One function. `parameters` is a JSON schema; None: it takes none. `strict`: it must be enforceable, and is
+    enforced where calls are written under a grammar.
+    """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] | None = None
+    strict: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """OpenAI's object, which chat templates expect."""

@@ -1,7 +1,7 @@
 """The grammars of answers with calls: arguments of one function, a list of calls, or an answer or calls."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sluice_engine.grammar import WHITESPACE, Grammar
@@ -21,20 +21,12 @@ def grammar_of(choice: ToolChoice) -> Grammar | None:
         return arguments_grammar(next(tool for tool in choice.tools if tool.name == choice.name))
     if choice.mode != "required":
         return None
-    calls = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": tool.name}, "arguments": {"$ref": f"#/$defs/{place}"}},
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for place, tool in enumerate(choice.tools)
-    ]
+    calls = [_call({"const": tool.name}, "arguments", _reference(place)) for place, tool in enumerate(choice.tools)]
     schema = {
         "type": "array",
         "minItems": 1,
         "items": {"anyOf": calls},
-        "$defs": {str(place): _moved(_schema(tool), f"#/$defs/{place}") for place, tool in enumerate(choice.tools)},
+        "$defs": _definitions(dict(enumerate(choice.tools))),
     }
     if not choice.parallel:
         schema["maxItems"] = 1
@@ -42,29 +34,48 @@ def grammar_of(choice: ToolChoice) -> Grammar | None:
 
 
 def answer_or_calls(answer: Grammar, choice: ToolChoice, dialect: Dialect) -> Grammar:
-    """The grammar of an answer that follows a JSON schema, or of calls in the model's notation. Their arguments are any
-    object, as without a schema for the answer: a tool may have keywords that cannot be enforced.
+    """The grammar of an answer that follows a JSON schema, or of calls in the model's notation. The arguments of a strict
+    tool follow its schema. Those of others are any object: a tool may have keywords that cannot be enforced.
 
     Mistral's mark of calls is a token and no text, and Qwen3-Coder's arguments are no JSON: there only the answer is possible.
     """
     if answer.kind != "json_schema" or dialect not in CALL_RULES:
         return answer
     member = "parameters" if dialect == "llama" else "arguments"
-    names = {"enum": [tool.name for tool in choice.tools]}
-    call = {
-        "type": "object",
-        "properties": {"name": names, member: {"type": "object"}},
-        "required": ["name", member],
-        "additionalProperties": False,
-    }
     repeat = "+" if choice.parallel and dialect == "hermes" else ""
     rules = (
         f"start: answer | call{repeat}",
         f"answer: %json {_spaced(json.loads(answer.text))}",
         CALL_RULES[dialect],
-        f"object: %json {_spaced(call)}",
+        f"object: %json {_spaced(_any_call(choice.tools, member))}",
     )
     return Grammar("lark", "\n".join(rules))
+
+
+def _any_call(tools: Sequence[Tool], member: str) -> dict[str, Any]:
+    """The schema of a call of one of the tools."""
+    strict = {place: tool for place, tool in enumerate(tools) if tool.strict}
+    calls = [_call({"const": tool.name}, member, _reference(place)) for place, tool in strict.items()]
+    if others := [tool.name for tool in tools if not tool.strict]:
+        calls.append(_call({"enum": others}, member, {"type": "object"}))
+    return calls[0] if not strict else {"anyOf": calls, "$defs": _definitions(strict)}
+
+
+def _call(name: Mapping[str, Any], member: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"name": name, member: arguments},
+        "required": ["name", member],
+        "additionalProperties": False,
+    }
+
+
+def _definitions(tools: Mapping[int, Tool]) -> dict[str, Any]:
+    return {str(place): _moved(_schema(tool), f"#/$defs/{place}") for place, tool in tools.items()}
+
+
+def _reference(place: int) -> dict[str, str]:
+    return {"$ref": f"#/$defs/{place}"}
 
 
 def _spaced(schema: Any) -> str:

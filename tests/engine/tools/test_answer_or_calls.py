@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from sluice_engine.grammar import Grammar
+from sluice_engine.grammar import Grammar, GrammarInvalid
 from sluice_engine.grammar.compiler import check
 from sluice_engine.text import load_text_model
 from sluice_engine.tools import ArgumentsDelta, Dialect, TextDelta, Tool, ToolChoice, parser_of
@@ -52,6 +52,30 @@ def test_every_output_is_an_answer_or_calls(tiny_model: Path, dialect: Dialect) 
 def test_a_tool_with_keywords_that_cannot_be_enforced_may_be_offered() -> None:
     tools = ToolChoice((Tool("a", "", {"type": "object", "not": {}}),), "auto")
     check(answer_or_calls(Grammar("json_schema", json.dumps(ANSWER)), tools, "hermes"))
+
+
+@pytest.mark.parametrize("dialect", ["hermes", "llama"])
+def test_a_strict_tools_arguments_follow_its_schema(tiny_model: Path, dialect: Dialect) -> None:
+    text = load_text_model(tiny_model)
+    walker = Walker(tiny_model, text)
+    choice = ToolChoice((Tool("turn", "", SIDE, strict=True),), "auto", parallel=False)
+    grammar = answer_or_calls(Grammar("json_schema", json.dumps(ANSWER)), choice, dialect)
+    turns = 0
+    for seed in range(24):
+        tokens, ended = walker.walk(grammar, seed)
+        parser = parser_of(dialect, frozenset({"turn"}), parallel=False)
+        events = parser.feed(text.decode(tokens)) + parser.finish()
+        arguments = "".join(event.text for event in events if isinstance(event, ArgumentsDelta))
+        if ended and arguments and not any(isinstance(event, TextDelta) for event in events):
+            jsonschema.validate(json.loads(arguments), SIDE)
+            turns += 1
+    assert turns > 1
+
+
+def test_a_strict_tool_with_keywords_that_cannot_be_enforced_is_no_grammar() -> None:
+    tools = ToolChoice((Tool("a", "", {"type": "object", "not": {}}, strict=True), Tool("b")), "auto")
+    with pytest.raises(GrammarInvalid, match="not"):
+        check(answer_or_calls(Grammar("json_schema", json.dumps(ANSWER)), tools, "hermes"))
 
 
 def test_where_calls_are_no_text_only_the_answer_is_possible() -> None:

@@ -142,6 +142,7 @@ def _tools(tools: Any) -> list[Object]:
             "name": tool.get("name"),
             "description": tool.get("description"),
             "parameters": tool.get("input_schema"),
+            "strict": tool.get("strict"),
         }
         found.append({"type": "function", "function": function})
     return found

@@ -105,11 +105,14 @@ def _abort(serving: Serving, names: SampleNames) -> None:
 async def _check_grammar(serving: Serving, generation: request_schema.Generation) -> None:
     """Raises BadRequest for a grammar that cannot be enforced, and Unavailable if that cannot be told in time."""
     given, whole = generation.output_format, grammar_in(serving, generation)
-    if given is None or whole is None:
+    checked = [(each.grammar, each.param) for each in generation.strict_tools]
+    if given is not None and whole is not None:
+        checked += [(each.grammar, each.param) for each in (*given.parts, given)]
+        checked += [] if whole == given.grammar else [(whole, "tools")]
+    if not checked:
         return
-    checked = [(each.grammar, each.param) for each in (*given.parts, given)]
     trial = serving.grammars.trial()
-    for grammar, param in checked if whole == given.grammar else [*checked, (whole, "tools")]:
+    for grammar, param in checked:
         try:
             _check_writable(serving, grammar)
             await trial.check(grammar)

@@ -4,7 +4,7 @@ A value out of range is a 400 error with `param`. A field of the OpenAI API that
 `unsupported_parameter`, because a silently ignored field would mislead the client.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from sluice_engine.server.api.request_fields import (
 )
 from sluice_engine.server.errors import NotFound
 from sluice_engine.text import Display, Message
-from sluice_engine.tools import ToolChoice
+from sluice_engine.tools import Tool, ToolChoice
 from sluice_engine.tools.schemas import arguments_grammar, grammar_of
 
 MAX_SLO_MS: Final = 1e7
@@ -124,6 +124,7 @@ class Generation(Struct, frozen=True):
     bad_words: tuple[str, ...]
     output_format: OutputFormat | None  # what the output must be; None: any text
     tools: ToolChoice
+    strict_tools: tuple[OutputFormat, ...]  # arguments of tools that the model may call and that must be enforceable
     echo: bool  # the text of a choice begins with its prompt
     only_prompt: bool  # max_tokens is 0: the engine samples one token, which is not shown
     max_tokens_param: str
@@ -166,7 +167,12 @@ def chat(body: Object, served_name: str) -> Generation:
     choices, options = chat_choices(body, limit.of(body)), accepted_fields.chat_options(body)
     tools = tool_fields.tool_choice(body)
     generation = _generation(body, limit, choices, options, messages=messages_of(body))
-    return structs.replace(generation, tools=tools, output_format=_with_calls(generation.output_format, tools))
+    return structs.replace(
+        generation,
+        tools=tools,
+        strict_tools=_arguments(tools, lambda tool: tool.strict) if tools.mode == "auto" else (),
+        output_format=_with_calls(generation.output_format, tools),
+    )
 
 
 def _with_calls(given: OutputFormat | None, tools: ToolChoice) -> OutputFormat | None:
@@ -179,12 +185,17 @@ def _with_calls(given: OutputFormat | None, tools: ToolChoice) -> OutputFormat |
         return given
     if given is not None and not given.param.startswith("response_format"):
         raise invalid("tool_choice", f"asks for a call, and {given.param} for something else")
-    parts = tuple(
+    parts = _arguments(tools, lambda tool: tools.mode == "required" or tool.name == tools.name)
+    return OutputFormat(grammar, "tools", parts)
+
+
+def _arguments(tools: ToolChoice, chosen: Callable[[Tool], bool]) -> tuple[OutputFormat, ...]:
+    """The grammars of the arguments of the chosen tools."""
+    return tuple(
         OutputFormat(arguments_grammar(tool), f"tools[{place}].function.parameters")
         for place, tool in enumerate(tools.tools)
-        if tools.mode == "required" or tool.name == tools.name
+        if chosen(tool)
     )
-    return OutputFormat(grammar, "tools", parts)
 
 
 def completion(body: Object, served_name: str) -> Generation:
@@ -230,6 +241,7 @@ def _generation(
         bad_words=accepted_fields.bad_words(body),
         output_format=output_format.output_format(body),
         tools=ToolChoice(),
+        strict_tools=(),
         echo=echo,
         only_prompt=False,
         max_tokens_param=limit.name,

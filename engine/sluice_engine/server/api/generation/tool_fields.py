@@ -155,11 +155,13 @@ def _tool(entry: Any, where: str) -> Tool:
     parameters = function.get("parameters")
     if parameters is not None:
         _check_parameters(parameters, f"{within}.parameters")
-    return Tool(name, description or "", parameters)
+    return Tool(name, description or "", parameters, strict=bool(function.get("strict")))
 
 
 def _check_parameters(schema: Any, where: str) -> None:
-    """Bounds, and what no model could follow. Whether each keyword can be enforced matters only if a call must be."""
+    """Bounds, and what no model could follow. Whether each keyword can be enforced matters only if a call must be made
+    or the tool is strict.
+    """
     if not isinstance(schema, dict):
         raise invalid(where, "must be a JSON schema of type object")
     if schema.get("type", "object") != "object":

@@ -183,6 +183,8 @@ def nested(levels: int) -> Any:
     return found
 
 
+NEGATED = {"type": "object", "properties": {"a": {"type": "string", "not": {"const": "b"}}}}
+UNIQUE = {"type": "object", "properties": {"a": {"type": "array", "items": {}, "uniqueItems": True}}}
 PARAMETERS = "tools[0].function.parameters"
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"tools": {}}, "tools"),
@@ -203,6 +205,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tools": [tool("a", {"$ref": "#"})]}, PARAMETERS),
     ({"tools": [tool("a", {"type": "object", "properties": {"b": {"$ref": "#"}}, "required": ["b"]})]}, PARAMETERS),
     ({"tools": [tool("a", {"type": "object", "not": {}})], "tool_choice": "required"}, PARAMETERS),
+    ({"tools": [tool("b"), tool("a", NEGATED, strict=True)]}, "tools[1].function.parameters"),
+    ({"tools": [tool("a", NEGATED, strict=True)], "response_format": {"type": "json_object"}}, PARAMETERS),
+    ({"tools": [tool("a", CITY, strict="yes")]}, "tools[0].function.strict"),
     ({"tool_choice": "auto"}, "tool_choice"),
     ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
     ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "rm"}}}, "tool_choice"),
@@ -219,6 +224,30 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
     ({"messages": [{"role": "tool", "tool_call_id": 5, "content": "x"}]}, "messages[0].tool_call_id"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keyword", "schema"), [("not", NEGATED), ("uniqueItems", UNIQUE)])
+def test_a_strict_tool_with_a_keyword_that_cannot_be_enforced_is_refused_by_name(
+    served: Served, keyword: str, schema: Any
+) -> None:
+    function = {"name": "a", "parameters": schema}
+    bodies: list[tuple[str, dict[str, Any], Any]] = [
+        (CHAT, {"messages": QUESTION, "max_tokens": 2}, lambda more: {"type": "function", "function": function | more}),
+        ("/v1/responses", {"input": "a", "max_output_tokens": 2}, lambda more: {"type": "function", **function} | more),
+        (
+            "/v1/messages",
+            {"messages": QUESTION, "max_tokens": 2},
+            lambda more: {"name": "a", "input_schema": schema} | more,
+        ),
+    ]
+    for path, asked, tool_of in bodies:
+        body = {"model": "tiny"} | asked
+        given = served.request("POST", path, body | {"tools": [tool_of({"strict": True})]})
+        assert given.status == 400 and f'"{keyword}"' in given.json()["error"]["message"], given.body
+        for loose in ({}, {"strict": False}):
+            assert served.request("POST", path, body | {"tools": [tool_of(loose)]}).status == 200
+        malformed = served.request("POST", path, body | {"tools": [tool_of({"strict": "yes"})]})
+        assert malformed.status == 400 and "strict must be true or false" in malformed.json()["error"]["message"]
 
 
 def test_nothing_that_a_schema_names_is_fetched(served: Served) -> None:
