@@ -17,13 +17,10 @@ import jinja2
 from jinja2.ext import Extension, loopcontrols
 from jinja2.nodes import Node
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from sluice_engine.text.template_budget import RENDER_SECONDS, BoundedEnvironment, TemplateFailed, TimeBudget
 
 MAX_RENDERED_CHARACTERS = 16 * 1024 * 1024
-
-
-class TemplateFailed(Exception):
-    """The template rejected these messages or failed on them; the message states which."""
 
 
 def _tojson(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:
@@ -49,11 +46,9 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+def _environment() -> BoundedEnvironment:
     # Same settings as transformers' apply_chat_template, because templates are written for them.
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-    )
+    environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
@@ -76,12 +71,16 @@ class ChatTemplate:
         self._control = re.compile("|".join(longest_first)) if longest_first else None
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any] = MappingProxyType({})
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any] = MappingProxyType({}),
+        seconds: float = RENDER_SECONDS,
     ) -> list[tuple[str, bool]]:
         """The prompt as pieces of (text, plain); control tokens are recognised only where `plain` is false. `variables`
-        come from the request: strings in them stay text, and they replace none of the model's own variables.
+        come from the request: strings in them stay text, and they replace none of the model's own variables. `seconds`
+        of processor time are the most that it takes.
 
-        Raises TemplateFailed.
+        Raises TemplateFailed, TemplateSlow.
         """
         nonce = f"\ue000{secrets.token_hex(8)}:"
         spelled: list[str] = []
@@ -94,7 +93,7 @@ class ChatTemplate:
             return self._control.sub(mark, text) if self._control is not None else text
 
         shielded: list[dict[str, Any]] = [_mapped(dict(message), shield) for message in messages]
-        rendered = self._run(shielded, {name: _mapped(value, shield) for name, value in variables.items()})
+        rendered = self._run(shielded, {name: _mapped(value, shield) for name, value in variables.items()}, seconds)
         if not spelled:
             return [(rendered, False)]
         pieces: list[tuple[str, bool]] = []
@@ -105,9 +104,10 @@ class ChatTemplate:
                 pieces.append((text, plain))
         return pieces
 
-    def _run(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
+    def _run(self, messages: list[dict[str, Any]], variables: dict[str, Any], seconds: float) -> str:
         try:
             given = {**variables, **self._variables, "messages": messages, "add_generation_prompt": True}
+            given |= TimeBudget(seconds).variables()
             parts: list[str] = []
             size = 0
             for part in self._template.generate(given):

@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from sluice_engine.text.chat_template import ChatTemplate, TemplateFailed
+from sluice_engine.text.chat_template import ChatTemplate
 from sluice_engine.text.detokenizer import (
     ByteLevelDetokenizer,
     Detokenizer,
@@ -21,6 +21,7 @@ from sluice_engine.text.detokenizer import (
     token_bytes,
 )
 from sluice_engine.text.reasoning import OPENING
+from sluice_engine.text.template_budget import RENDER_SECONDS, TemplateFailed
 from sluice_engine.text.truncation import encode_first
 from sluice_engine.tools import Dialect, Tool, dialect_of
 from sluice_engine.tools.generic_prompt import with_tools
@@ -91,12 +92,17 @@ class TextModel:
         return self._template is not None and OPENING in self._template.source
 
     def encode_chat(
-        self, messages: Sequence[Message], variables: Mapping[str, Any] | None = None, tools: Sequence[Tool] = ()
+        self,
+        messages: Sequence[Message],
+        variables: Mapping[str, Any] | None = None,
+        tools: Sequence[Tool] = (),
+        seconds: float = RENDER_SECONDS,
     ) -> list[int]:
         """The rendered template as token ids; control tokens come only from the template. `variables` are the
-        request's own variables of the template. A template that knows no tools gets them as text.
+        request's own variables of the template. A template that knows no tools gets them as text. `seconds` of processor
+        time are the most that rendering takes.
 
-        Raises TemplateFailed.
+        Raises TemplateFailed, TemplateSlow.
         """
         if self._template is None:
             raise TemplateFailed("this model has no chat template; use /v1/completions")
@@ -107,7 +113,7 @@ class TextModel:
         elif tools:
             given["tools"] = [tool.as_json() for tool in tools]
         ids: list[int] = []
-        for text, plain in self._template.render(spoken, given):
+        for text, plain in self._template.render(spoken, given, seconds):
             encoder = self._plain if plain else self._tokenizer
             ids.extend(_encoded(encoder, text))
         return ids

@@ -10,8 +10,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer
 
 from sluice_engine.text import Message, TextModel, TokenizerInvalid, load_text_model
-from sluice_engine.text.chat_template import ChatTemplate, TemplateFailed
+from sluice_engine.text.chat_template import ChatTemplate
 from sluice_engine.text.detokenizer import WindowDetokenizer
+from sluice_engine.text.template_budget import TemplateFailed
 
 
 @pytest.fixture(scope="module")

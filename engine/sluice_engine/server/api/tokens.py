@@ -10,13 +10,12 @@ from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation import tool_fields
 from sluice_engine.server.api.generation.accepted_fields import VARIABLES, chat_options
 from sluice_engine.server.api.generation.message_schema import MESSAGES, messages_of
-from sluice_engine.server.api.generation.prompt import renders_more
 from sluice_engine.server.api.generation.request_schema import MODEL, check_model
 from sluice_engine.server.api.request_fields import Fields, Flag, Form, fields
 from sluice_engine.server.api.text_batch import offload
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest
-from sluice_engine.text.chat_template import TemplateFailed
+from sluice_engine.text.template_budget import TemplateFailed
 
 MAX_TOKENS: Final = 2**20
 ADD_SPECIAL: Final = Flag("add_special_tokens", True)
@@ -85,11 +84,8 @@ async def _ids(serving: Serving, body: Object) -> list[int]:
         if body.get("prompt") is not None:
             raise invalid("messages", "and prompt exclude each other")
         messages = messages_of(body)
-        try:
-            characters = sum(len(each.content) for each in messages)
-            if renders_more(messages, options.variables, tools):
-                characters = MAX_BODY_BYTES
-            return await offload(serving, characters, lambda: text.encode_chat(messages, options.variables, tools))
+        try:  # in a thread: a template may take long whatever the messages' size
+            return await offload(serving, MAX_BODY_BYTES, lambda: text.encode_chat(messages, options.variables, tools))
         except TemplateFailed as error:
             raise BadRequest(f"{error}.", param="messages", code="invalid_value") from error
     prompt = body.get("prompt")

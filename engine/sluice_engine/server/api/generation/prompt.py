@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sluice_engine.grammar import Grammar
@@ -14,8 +15,8 @@ from sluice_engine.server.api.generation.resumption import RESUME
 from sluice_engine.server.context import Serving
 from sluice_engine.server.errors import BadRequest, ContextTooLong
 from sluice_engine.text import Message, TextModel
-from sluice_engine.text.chat_template import TemplateFailed
 from sluice_engine.text.reasoning import OPENING
+from sluice_engine.text.template_budget import INLINE_SECONDS, RENDER_SECONDS, TemplateFailed, TemplateSlow
 from sluice_engine.tools import Dialect, Tool
 from sluice_engine.tools.schemas import answer_or_calls
 
@@ -38,12 +39,16 @@ async def encode(serving: Serving, generation: Generation) -> list[Encoded]:
     texts = _texts(generation)
     _check_sizes(serving, generation, texts)
     characters = sum(map(len, texts)) + MESSAGE_CHARACTERS * len(texts)
-    if characters <= INLINE_CHARACTERS and not renders_more(
+    inline = characters <= INLINE_CHARACTERS and not _renders_more(
         generation.messages or (), generation.prompt_options.variables, generation.tools.tools
-    ):
-        prompts = _encode(serving, generation)
-    else:
-        prompts = await asyncio.get_running_loop().run_in_executor(serving.threads, _encode, serving, generation)
+    )
+    try:
+        prompts = _encode_inline(serving, generation) if inline else None
+        if prompts is None:
+            work = partial(_encode, serving, generation, RENDER_SECONDS)
+            prompts = await asyncio.get_running_loop().run_in_executor(serving.threads, work)
+    except TemplateFailed as error:
+        raise BadRequest(f"{error}.", param=generation.prompt_param, code="invalid_value") from error
     for prompt in prompts:
         if not prompt.tokens:
             raise BadRequest("The prompt has no tokens.", param=generation.prompt_param, code="invalid_value")
@@ -130,7 +135,7 @@ def _check_sizes(serving: Serving, generation: Generation, texts: Sequence[str])
         raise _too_long(generation.prompt_param, f"at least {fewest}", context)
 
 
-def renders_more(messages: Sequence[Message], variables: Mapping[str, Any], tools: Sequence[Tool]) -> bool:
+def _renders_more(messages: Sequence[Message], variables: Mapping[str, Any], tools: Sequence[Tool]) -> bool:
     """Whether the template renders more than the messages' text: its size is then unknown."""
     return bool(variables) or bool(tools) or any(message.fields for message in messages)
 
@@ -141,18 +146,23 @@ def _texts(generation: Generation) -> list[str]:
     return [prompt for prompt in generation.prompts or () if isinstance(prompt, str)]
 
 
-def _encode(serving: Serving, generation: Generation) -> list[Encoded]:
+def _encode_inline(serving: Serving, generation: Generation) -> list[Encoded] | None:
+    """The prompts; None if the template needs more time than the event loop has. Raises TemplateFailed."""
+    try:
+        return _encode(serving, generation, INLINE_SECONDS)
+    except TemplateSlow:
+        return None
+
+
+def _encode(serving: Serving, generation: Generation, seconds: float) -> list[Encoded]:
     text, options = serving.text, generation.prompt_options
     most = options.truncate
     if most == -1:  # as many as the context has room for, beside the output
         most = max(1, serving.ready.max_model_length - (generation.choices.params.max_tokens or 1))
     if generation.messages is None:
         return [_encoded(text, prompt, most, echo=generation.echo) for prompt in generation.prompts or ()]
-    try:
-        offered = generation.tools.tools if generation.tools.mode != "none" else ()
-        tokens = text.encode_chat(generation.messages, options.variables, offered)
-    except TemplateFailed as error:
-        raise BadRequest(f"{error}.", param=generation.prompt_param, code="invalid_value") from error
+    offered = generation.tools.tools if generation.tools.mode != "none" else ()
+    tokens = text.encode_chat(generation.messages, options.variables, offered, seconds)
     return [Encoded(tuple(tokens if most is None else tokens[-most:]))]
 
 

@@ -1,5 +1,6 @@
 """Fields of a request that the chat template reads, over a socket: the prompt that the engine gets has their values."""
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from shutil import copytree
@@ -65,3 +66,21 @@ async def test_tokenize_renders_the_same_prompt(desk: Desk, printer: Path) -> No
     status, body = await desk.post(contract.PATH_TOKENIZE, {"messages": HELLO, "chat_template_kwargs": KWARGS})
     assert status == 200
     assert load_text_model(printer).decode(orjson.loads(body)["tokens"]) == "a///False/calm"
+
+
+async def test_a_template_that_loops_without_output_is_a_400_and_leaves_the_event_loop_to_others(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = copytree(tiny_model, tmp_path / "endless")
+    (folder / "chat_template.jinja").write_text(
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    )
+    async for desk in desk_of(folder, "generate"):
+        for path in (contract.PATH_CHAT_COMPLETIONS, contract.PATH_TOKENIZE):
+            began = time.thread_time()
+            status, body = await desk.post(path, {"messages": HELLO})
+            assert status == 400
+            assert "takes longer than 1 s of processor time" in orjson.loads(body)["error"]["message"]
+            assert time.thread_time() - began < 0.5  # the event loop's part of a second of processor time
+        assert desk.client.sent == []
+        assert [desk.serving.threads.submit(lambda: 1).result(timeout=60) for _ in range(4)] == [1] * 4
