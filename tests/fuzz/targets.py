@@ -173,11 +173,11 @@ TARGETS: Final = (
     Target("completion bodies", _bodies(COMPLETION), _request(lambda body: request_schema.completion(body, "tiny"))),
     Target(
         "responses bodies", _bodies(RESPONSES),
-        _request(lambda body: request_schema.chat(responses.chat_body(body), "tiny")),
+        _request(lambda body: request_schema.chat(responses.chat_body(body)[0], "tiny")),
     ),
     Target(
         "messages bodies", _bodies(ANTHROPIC),
-        _request(lambda body: request_schema.chat(anthropic.chat_body(body), "tiny")),
+        _request(lambda body: request_schema.chat(anthropic.chat_body(body)[0], "tiny")),
     ),
     Target(
         "embeddings bodies", _bodies({"model": "tiny", "input": ["a", "b"]}, {"input": [[1], [2]]}),

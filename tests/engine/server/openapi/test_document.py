@@ -32,11 +32,11 @@ PARSERS: dict[str, tuple[Parse, Fields, tuple[str, ...], dict[str, Any]]] = {
         request_schema.COMPLETION, request_schema.COMPLETION_REQUIRED, {"prompt": "hi"},
     ),
     "responses": (
-        lambda body: request_schema.chat(responses.chat_body(body), "tiny"),
+        lambda body: request_schema.chat(responses.chat_body(body)[0], "tiny"),
         responses_form.FIELDS, responses_form.REQUIRED, {"input": "hi"},
     ),
     "messages": (
-        lambda body: request_schema.chat(messages.chat_body(body), "tiny"),
+        lambda body: request_schema.chat(messages.chat_body(body)[0], "tiny"),
         messages_form.FIELDS, messages_form.REQUIRED, {"messages": HI, "max_tokens": 5},
     ),
 }  # fmt: skip

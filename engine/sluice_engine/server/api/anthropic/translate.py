@@ -2,11 +2,20 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from sluice_engine.server.api.anthropic import request_form as form
 from sluice_engine.server.api.fields import Object, boolean, invalid, only
+from sluice_engine.server.api.origins import Origins
 from sluice_engine.server.errors import Unsupported
+
+_ORIGINS: Final = {
+    "response_format": "output_config.format",
+    "response_format.json_schema": "output_config.format",
+    "reasoning_effort": "output_config.effort",
+    "user": "metadata.user_id",
+    "stop": "stop_sequences",
+}
 
 
 class ThreadUnsupported(Unsupported):
@@ -18,8 +27,8 @@ class ThreadUnsupported(Unsupported):
         super().__init__("thread is not supported, because no conversation is stored. Send all messages.", "thread")
 
 
-def chat_body(body: Object, *, counting: bool = False) -> Object:
-    """Returns the body of the same request as a chat. `counting`: max_tokens may be missing.
+def chat_body(body: Object, *, counting: bool = False) -> tuple[Object, Origins]:
+    """Returns the body of the same request as a chat, and where its fields come from. `counting`: max_tokens may be missing.
 
     Raises BadRequest, Unsupported.
     """
@@ -30,18 +39,19 @@ def chat_body(body: Object, *, counting: bool = False) -> Object:
     if body.get("max_tokens") is None and not counting:
         raise invalid("max_tokens", "is required: the number of tokens that the answer may have")
     chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
-    chat["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
+    origins = Origins(_ORIGINS)
+    chat["messages"] = _messages(body, origins)
     if stops := form.STOP_SEQUENCES.of(body):
         chat["stop"] = list(stops)
     if (user := _user_id(body.get("metadata"))) is not None:
         chat["user"] = user
-    tools, choice = _tools(body.get("tools")), _choice(body.get("tool_choice"))
+    tools, choice = _tools(body.get("tools"), origins), _choice(body.get("tool_choice"))
     if tools:
         chat |= {"tools": tools} | choice
     chat |= _output(body.get("output_config"))
     if body.get("thinking") is not None:
         chat["chat_template_kwargs"] = {"enable_thinking": _thinks(body["thinking"])}
-    return chat
+    return chat, origins
 
 
 def _user_id(metadata: Any) -> str | None:
@@ -58,51 +68,66 @@ def _system(system: Any) -> list[Object]:
     return [{"role": "system", "content": system if isinstance(system, str) else _text(system, "system")}]
 
 
-def _messages(messages: Any) -> list[Object]:
+def _messages(body: Object, origins: Origins) -> list[Object]:
+    messages, found = body.get("messages"), _system(body.get("system"))
+    if found:
+        origins.add("messages[0].content", "system")
     if not isinstance(messages, list) or not 1 <= len(messages) <= form.MAX_MESSAGES:
         raise invalid("messages", f"is required: a list of 1 to {form.MAX_MESSAGES} messages")
-    found: list[Object] = []
     for place, message in enumerate(messages):
         where = f"messages[{place}]"
         if not isinstance(message, dict) or message.get("role") not in form.ROLES:
             raise invalid(where, "must be an object with the role user, assistant or system, and content")
         only(message, form.MESSAGE, f"{where}.")
         content = message.get("content")
+        origins.add(f"messages[{len(found)}]", where)
         if isinstance(content, str):
             found.append({"role": message["role"], "content": content})
         elif message["role"] == "system":
-            found += _system(content)
+            found.append({"role": "system", "content": _text(content, f"{where}.content")})
         elif message["role"] == "user":
-            found += _user(content, f"{where}.content")
+            _add_user(found, content, f"{where}.content", origins)
         else:
-            found.append(_assistant(content, f"{where}.content"))
+            _add_assistant(found, content, f"{where}.content", origins)
     return found
 
 
-def _user(content: Any, where: str) -> list[Object]:
+def _add_user(messages: list[Object], content: Any, where: str, origins: Origins) -> None:
     """Results of tools are messages of their own, before the user's text."""
-    results, texts = [], []
+    texts = []
     for place, block in enumerate(_blocks(content, where)):
         if block.get("type") == "tool_result":
             given = block.get("content")
             text = (
                 "" if given is None else given if isinstance(given, str) else _text(given, f"{where}[{place}].content")
             )
-            results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text})
+            chat = f"messages[{len(messages)}]"
+            origins.add(f"{chat}.tool_call_id", f"{where}[{place}].tool_use_id")
+            origins.add(f"{chat}.content", f"{where}[{place}].content")
+            messages.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text})
         else:
             texts.append(_text_of(block, f"{where}[{place}]"))
-    return [*results, *([{"role": "user", "content": "".join(texts)}] if texts else [])]
+    if texts:
+        origins.add(f"messages[{len(messages)}].content", where)
+        messages.append({"role": "user", "content": "".join(texts)})
 
 
-def _assistant(content: Any, where: str) -> Object:
-    calls, texts = [], []
+def _add_assistant(messages: list[Object], content: Any, where: str, origins: Origins) -> None:
+    calls, texts, chat = list[Object](), [], f"messages[{len(messages)}].tool_calls"
+    origins.add(chat, where)
     for place, block in enumerate(_blocks(content, where)):
         if block.get("type") == "tool_use":
-            function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
+            if not isinstance(block.get("name"), str):
+                raise invalid(f"{where}[{place}].name", "must be a string")
+            if not isinstance(block.get("input"), dict | None):
+                raise invalid(f"{where}[{place}].input", "must be an object")
+            origins.add(f"{chat}[{len(calls)}]", f"{where}[{place}]")
+            origins.add(f"{chat}[{len(calls)}].function.arguments", f"{where}[{place}].input")
+            function = {"name": block["name"], "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block.get("id"), "type": "function", "function": function})
         elif block.get("type") not in form.THOUGHTS:
             texts.append(_text_of(block, f"{where}[{place}]"))
-    return {"role": "assistant", "content": "".join(texts)} | ({"tool_calls": calls} if calls else {})
+    messages.append({"role": "assistant", "content": "".join(texts)} | ({"tool_calls": calls} if calls else {}))
 
 
 def _text(content: Any, where: str) -> str:
@@ -123,7 +148,7 @@ def _blocks(content: Any, where: str) -> list[Object]:
     return content
 
 
-def _tools(tools: Any) -> list[Object]:
+def _tools(tools: Any, origins: Origins) -> list[Object]:
     if tools is None:
         return []
     if not isinstance(tools, list):
@@ -144,6 +169,8 @@ def _tools(tools: Any) -> list[Object]:
             "parameters": tool.get("input_schema"),
             "strict": tool.get("strict"),
         }
+        origins.add(f"tools[{place}].function", f"tools[{place}]")
+        origins.add(f"tools[{place}].function.parameters", f"tools[{place}].input_schema")
         found.append({"type": "function", "function": function})
     return found
 

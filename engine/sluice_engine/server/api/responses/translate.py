@@ -3,47 +3,37 @@
 from typing import Any, Final
 
 from sluice_engine.server.api.fields import Object, invalid, only
+from sluice_engine.server.api.origins import Origins
 from sluice_engine.server.api.responses import request_form as form
-from sluice_engine.server.errors import BadRequest, Unsupported
+from sluice_engine.server.errors import Unsupported
 
-# The names that errors of a chat give to fields, and the names of the same fields here.
-_RENAMED: Final = (
-    ("response_format.json_schema", "text.format"),
-    ("response_format", "text.format"),
-    ("messages", "input"),
-    ("max_completion_tokens", "max_output_tokens"),
-    ("reasoning_effort", "reasoning.effort"),
-    ("verbosity", "text.verbosity"),
-    (".function", ""),
-)
+_ORIGINS: Final = {
+    "response_format": "text.format",
+    "response_format.json_schema": "text.format",
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+    "verbosity": "text.verbosity",
+}
 
 
-def chat_body(body: Object) -> Object:
-    """Returns the body of the same request as a chat. Raises BadRequest, Unsupported."""
+def chat_body(body: Object) -> tuple[Object, Origins]:
+    """Returns the body of the same request as a chat, and where its fields come from. Raises BadRequest, Unsupported."""
+    origins = Origins(_ORIGINS)
     only(body, form.FIELDS)
     _refuse(body)
     chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
-    chat["messages"] = _messages(body)
+    chat["messages"] = _messages(body, origins)
     if form.TRUNCATION.of(body) == "auto":
         chat["truncate_prompt_tokens"] = -1
     if body.get("max_output_tokens") is not None:
         chat["max_completion_tokens"] = body["max_output_tokens"]
     if body.get("tools") is not None:
-        chat["tools"] = _tools(body["tools"])
+        chat["tools"] = _tools(body["tools"], origins)
     if body.get("tool_choice") is not None:
         chat["tool_choice"] = _tool_choice(body["tool_choice"])
     chat |= _text(body.get("text")) | _reasoning(body.get("reasoning"))
-    return chat
-
-
-def renamed(error: BadRequest) -> BadRequest:
-    """Returns the error of a chat with the names of this API."""
-    message, param = error.message, error.param
-    for old, new in _RENAMED:
-        message = message.replace(old, new)
-        param = None if param is None else param.replace(old, new)
-    error.message, error.param = message, param
-    return error
+    return chat, origins
 
 
 def _refuse(body: Object) -> None:
@@ -66,44 +56,60 @@ def _refuse(body: Object) -> None:
         raise invalid("include", "must be a list of strings")
 
 
-def _messages(body: Object) -> list[Object]:
+def _messages(body: Object, origins: Origins) -> list[Object]:
     messages: list[Object] = []
     instructions = body.get("instructions")
     if instructions is not None:
         if not isinstance(instructions, str):
             raise invalid("instructions", "must be a string")
         messages.append({"role": "system", "content": instructions})
+        origins.add("messages[0].content", "instructions")
     given = body.get("input")
     if isinstance(given, str) and given:
+        origins.add(f"messages[{len(messages)}].content", "input")
         return [*messages, {"role": "user", "content": given}]
     if not isinstance(given, list) or not 1 <= len(given) <= form.MAX_ITEMS:
         raise invalid("input", f"is required: a non-empty string, or a list of 1 to {form.MAX_ITEMS} items")
     for place, item in enumerate(given):
-        _add(messages, item, f"input[{place}]")
+        _add(messages, item, f"input[{place}]", origins)
     return messages
 
 
-def _add(messages: list[Object], item: Any, where: str) -> None:
+def _add(messages: list[Object], item: Any, where: str, origins: Origins) -> None:
     if not isinstance(item, dict):
         raise invalid(where, "must be an object")
     match item.get("type", "message"):
         case "message":
+            origins.add(f"messages[{len(messages)}]", where)
             messages.append(_message(item, where))
         case "function_call":
-            function = {"name": item.get("name"), "arguments": item.get("arguments")}
-            call = {"id": item.get("call_id"), "type": "function", "function": function}
-            if messages and messages[-1]["role"] == "assistant":
-                messages[-1].setdefault("tool_calls", []).append(call)
-            else:
-                messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            _add_call(messages, item, where, origins)
         case "function_call_output":
-            output = item.get("output")
+            output, chat = item.get("output"), f"messages[{len(messages)}]"
             text = output if isinstance(output, str) else _content(output, f"{where}.output")
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": text})
+            origins.add(f"{chat}.tool_call_id", f"{where}.call_id")
+            origins.add(f"{chat}.content", f"{where}.output")
         case "reasoning":  # of an earlier answer; chat templates leave it out
             pass
         case other:
             raise Unsupported(f"{where}.type {other!r} is not supported by this engine.", param=f"{where}.type")
+
+
+def _add_call(messages: list[Object], item: Object, where: str, origins: Origins) -> None:
+    """Calls follow the text of their answer in one message of a chat."""
+    for name in ("name", "arguments"):
+        if not isinstance(item.get(name), str):
+            raise invalid(f"{where}.{name}", "must be a string")
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": None})
+    calls = messages[-1].setdefault("tool_calls", [])
+    chat = f"messages[{len(messages) - 1}].tool_calls"
+    origins.add(chat, "input")
+    origins.add(f"{chat}[{len(calls)}]", where)
+    origins.add(f"{chat}[{len(calls)}].function", where)
+    function = {"name": item["name"], "arguments": item["arguments"]}
+    calls.append({"id": item.get("call_id"), "type": "function", "function": function})
 
 
 def _message(item: Object, where: str) -> Object:
@@ -133,7 +139,7 @@ def _content(parts: Any, where: str) -> str:
     return "".join(texts)
 
 
-def _tools(tools: Any) -> list[Object]:
+def _tools(tools: Any, origins: Origins) -> list[Object]:
     if not isinstance(tools, list):
         raise invalid("tools", "must be a list")
     found = []
@@ -145,6 +151,7 @@ def _tools(tools: Any) -> list[Object]:
                 f"tools[{place}].type {tool.get('type')!r} is not supported: only functions are, which the client runs.",
                 param=f"tools[{place}].type",
             )
+        origins.add(f"tools[{place}].function", f"tools[{place}]")
         found.append({"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}})
     return found
 

@@ -143,6 +143,9 @@ def test_a_key_is_taken_from_the_clients_own_header(served_with_keys: Served) ->
         client.messages.create(model="tiny", messages=QUESTION, max_tokens=2)
 
 
+UNIQUE = {"type": "array", "uniqueItems": True}
+USE: Any = {"type": "tool_use", "id": "1", "name": "weather", "input": {}}
+RESULT: Any = {"type": "tool_result", "tool_use_id": "1", "content": "x"}
 BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"max_tokens": None}, 400, "max_tokens"),
     ({"messages": []}, 400, "messages"),
@@ -155,11 +158,26 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"messages": [{"role": "user", "content": []}]}, 400, "messages[0].content"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400, "tools[0].type"),
     ({"tools": [WEATHER], "tool_choice": {"type": "sometimes"}}, 400, "tool_choice"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "rm.function"}}, 400, "tool_choice names 'rm.function'"),
+    ({"tools": [WEATHER | {"name": "a b"}]}, 400, "tools[0].name must"),
+    ({"tools": [WEATHER | {"input_schema": []}]}, 400, "tools[0].input_schema must"),
+    ({"tools": [WEATHER | {"strict": 1}]}, 400, "tools[0].strict must"),
+    ({"tools": [WEATHER, WEATHER]}, 400, "tools names 'weather' twice"),
+    ({"output_config": {"format": {"type": "json_schema", "schema": UNIQUE}}}, 400, "output_config.format.schema cannot"),
+    ({"output_config": {"format": {"type": "json_schema", "schema": 5}}}, 400, "output_config.format.schema must"),
+    ({"output_config": {"effort": "extreme"}}, 400, "output_config.effort must"),
+    ({"metadata": {"user_id": "a" * 2000}}, 400, "metadata.user_id must"),
+    ({"max_tokens": 100_000}, 400, "by max_tokens"),
+    ({"messages": [{"role": "system", "content": None}]}, 400, "messages[0].content must"),
+    ({"system": "a", "messages": [*QUESTION, {"role": "assistant", "content": [USE | {"name": 5}]}]}, 400, "messages[1].content[0].name must"),
+    ({"system": "a", "messages": [*QUESTION, {"role": "assistant", "content": [USE | {"input": []}]}]}, 400, "messages[1].content[0].input must"),
+    ({"system": "a", "messages": [{"role": "user", "content": [RESULT, RESULT | {"tool_use_id": 5}]}]}, 400, "messages[0].content[1].tool_use_id must"),
+    ({"messages": [{"role": "assistant", "content": [USE] * 129}]}, 400, "messages[0].content must"),
     ({"thinking": True}, 400, "thinking"),
     ({"temperature": 9}, 400, "temperature"),
     ({"no_such_field": 1}, 400, "no_such_field"),
     ({"model": "another"}, 404, "model"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fields", "status", "words"), BAD, ids=[words for _, _, words in BAD])
@@ -169,6 +187,9 @@ def test_an_error_has_the_apis_own_shape(served: Served, fields: dict[str, Any],
     assert (given.status, body["type"]) == (status, "error")
     assert body["error"]["type"] == {400: "invalid_request_error", 404: "not_found_error"}[status]
     assert words in body["error"]["message"]
+    assert not any(
+        name in body["error"]["message"] for name in ("tool_calls", "parameters", "response_format", "tool_call_id")
+    )
     assert served.request("GET", PATH).json()["type"] == "error"
 
 

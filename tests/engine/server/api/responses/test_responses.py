@@ -125,6 +125,8 @@ def test_reasoning_is_an_item_of_its_own() -> None:
     assert [event["output_index"] for event in events] == sorted(event["output_index"] for event in events)
 
 
+ASKED: Any = [{"role": "user", "content": "a"}]
+CALL: Any = {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"}
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"input": None}, "input"),
     ({"input": []}, "input"),
@@ -139,6 +141,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"instructions": 5}, "instructions"),
     ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
     ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
+    ({"tools": [WEATHER | {"parameters": []}]}, "tools[0].parameters"),
+    ({"tools": [WEATHER | {"parameters": {"type": "object", "not": {}}}]}, "tools[0].parameters"),
+    ({"tools": [WEATHER | {"extra": 1}]}, "tools[0].extra"),
+    ({"instructions": "a", "input": [*ASKED, CALL | {"arguments": "{"}]}, "input[1].arguments"),
+    ({"instructions": "a", "input": [*ASKED, CALL, CALL | {"arguments": "5"}]}, "input[2].arguments"),
+    ({"instructions": "a", "input": [*ASKED, CALL | {"name": None}]}, "input[1].name"),
+    ({"input": [CALL, CALL, {"type": "function_call_output", "call_id": 5, "output": "x"}]}, "input[2].call_id"),
+    ({"max_output_tokens": 100_000}, "max_output_tokens"),
+    ({"input": "many words " * 3000}, "input"),
     ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "rm"}}, "tool_choice"),
     ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "array", "uniqueItems": True}}}}, "text.format.schema"),
     ({"text": {"format": {"type": "yaml"}}}, "text.format"),
@@ -155,6 +166,15 @@ def test_a_bad_field_is_named_as_the_client_wrote_it(served: Served, fields: dic
     given = served.request("POST", PATH, {"model": "tiny", "input": "a", "max_output_tokens": 2} | fields)
     assert (given.status, given.error["param"]) == (400, param)
     assert "messages" not in given.error["message"]
+    assert "max_completion_tokens" not in given.error["message"]
+
+
+def test_what_an_error_quotes_is_what_the_client_sent(served: Served) -> None:
+    name = "messages.function"
+    fields = {"tools": [WEATHER], "tool_choice": {"type": "function", "name": name}}
+    given = served.request("POST", PATH, {"model": "tiny", "input": "a"} | fields)
+    assert (given.status, given.error["param"]) == (400, "tool_choice")
+    assert given.error["message"] == f"tool_choice names '{name}', which is not among the tools."
 
 
 def test_an_input_that_is_too_long_is_shortened_with_truncation_auto(client: OpenAI) -> None:
