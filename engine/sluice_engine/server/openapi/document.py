@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from sluice import contract
+from sluice.auth.access import KEY_HEADER_PATHS
 from sluice_engine.server.api import embeddings, rerank, tokens
 from sluice_engine.server.api.anthropic import request_form as messages_form
 from sluice_engine.server.api.fields import Object
@@ -33,6 +34,8 @@ FAULTS: Final[dict[int, str]] = {
     500: "The engine failed; the message has the request id.",
     503: "Loading, full or draining; Retry-After says when to try again.",
 }
+# Of an operation that may need a key: the first entry stands for a server without keys.
+SECURITY: Final[list[Object]] = [{}, {"key": []}]
 OF_READING: Final = (400, 401, 403, 404, 405, 503)
 
 
@@ -137,7 +140,7 @@ def document() -> Object:
                 "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
             },
         },
-        "security": [{}, {"key": []}, {"x-api-key": []}],
+        "security": SECURITY,
     }
 
 
@@ -145,6 +148,7 @@ def _post(post: Post, path: str) -> Object:
     content: Object = {"application/json": {"schema": _reference(post.answer)}}
     if post.streams:
         content["text/event-stream"] = EVENTS
+    own = {"security": [*SECURITY, {"x-api-key": []}]} if path in KEY_HEADER_PATHS else {}
     return {
         "operationId": _operation_id("post", path),
         "summary": post.summary,
@@ -153,7 +157,7 @@ def _post(post: Post, path: str) -> Object:
             "content": {"application/json": {"schema": {"$ref": SCHEMAS + post.name}}},
         },
         "responses": {"200": {"description": "The answer.", "content": content}} | _faults(FAULTS, post.fault),
-    }
+    } | own
 
 
 def _get(get: Get) -> Object:

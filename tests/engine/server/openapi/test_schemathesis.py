@@ -7,6 +7,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import (
     allow_header_conformance,
     content_type_conformance,
@@ -19,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
+from sluice import contract
 from sluice_engine.server.openapi.document import document
 from tests.engine.serving import Served
 
@@ -53,6 +55,66 @@ def api(served_without_keys: Served) -> Any:
     loaded = schemathesis.openapi.from_dict(given)
     loaded.config.update(base_url=f"http://127.0.0.1:{served_without_keys.port}")
     return loaded
+
+
+@pytest.fixture(scope="module")
+def keyed(served_with_keys: Served) -> Any:
+    """The same operations at a server with keys, each of which then needs one."""
+    given = served_with_keys.request("GET", "/openapi.json").json()
+    for part in (given, *(operation for path in given["paths"].values() for operation in path.values())):
+        part["security"] = [each for each in part.get("security", given["security"]) if each]
+    loaded = schemathesis.openapi.from_dict(given)
+    loaded.config.update(base_url=f"http://127.0.0.1:{served_with_keys.port}")
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "value"),
+    [
+        (contract.PATH_DETOKENIZE, "Authorization", "Bearer {}"),
+        (contract.PATH_COUNT_TOKENS, "Authorization", "Bearer {}"),
+        (contract.PATH_COUNT_TOKENS, "X-Api-Key", "{}"),
+    ],
+)
+def test_a_described_key_is_needed_and_suffices(
+    keyed: Any, served_with_keys: Served, path: str, header: str, value: str
+) -> None:
+    answered = []
+
+    @BOUNDED
+    @given(keyed[path]["POST"].as_strategy(generation_mode=GenerationMode.POSITIVE))
+    def judged(case: Any) -> None:
+        headers = {header: value.format(served_with_keys.key)}
+        if isinstance(case.body, dict):
+            case.body["model"] = "tiny"
+        answered.append(case.call_and_validate(checks=[ignored_auth], headers=headers).status_code)
+
+    judged()
+    assert 200 in answered and not {401, 403} & set(answered)
+
+
+def test_the_check_of_keys_can_fail(keyed: Any, served_without_keys: Served) -> None:
+    """At a server that asks for no key, an operation that is described with one is found."""
+    address = f"http://127.0.0.1:{served_without_keys.port}"
+
+    @BOUNDED
+    @given(keyed[contract.PATH_DETOKENIZE]["POST"].as_strategy(generation_mode=GenerationMode.POSITIVE))
+    def judged(case: Any) -> None:
+        case.call_and_validate(checks=[ignored_auth], headers={"Authorization": "Bearer any"}, base_url=address)
+
+    with pytest.raises(FailureGroup):
+        judged()
+
+
+def test_a_key_of_a_header_is_described_where_it_is_read() -> None:
+    found = document()
+    offered = {
+        path
+        for path, methods in found["paths"].items()
+        for operation in methods.values()
+        if {"x-api-key": []} in operation.get("security", found["security"])
+    }
+    assert offered == set(contract.PATHS_ANTHROPIC)
 
 
 @pytest.mark.parametrize(("path", "method"), [each for each in OPERATIONS if each[1] == "get"])
