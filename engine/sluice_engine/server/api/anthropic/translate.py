@@ -48,6 +48,8 @@ def chat_body(body: Object, *, counting: bool = False) -> tuple[Object, Origins]
     tools, choice = _tools(body.get("tools"), origins), _choice(body.get("tool_choice"))
     if tools:
         chat |= {"tools": tools} | choice
+    elif choice.get("tool_choice") not in (None, "auto", "none"):
+        raise invalid("tool_choice", "asks for a call and needs tools")
     chat |= _output(body.get("output_config"))
     if body.get("thinking") is not None:
         chat["chat_template_kwargs"] = {"enable_thinking": _thinks(body["thinking"])}

@@ -159,6 +159,8 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400, "tools[0].type"),
     ({"tools": [WEATHER], "tool_choice": {"type": "sometimes"}}, 400, "tool_choice"),
     ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "rm.function"}}, 400, "tool_choice names 'rm.function'"),
+    ({"tool_choice": {"type": "any"}}, 400, "tool_choice asks for a call and needs tools"),
+    ({"tool_choice": {"type": "tool", "name": "weather"}, "tools": []}, 400, "tool_choice asks for a call and needs tools"),
     ({"tools": [WEATHER | {"name": "a b"}]}, 400, "tools[0].name must"),
     ({"tools": [WEATHER | {"input_schema": []}]}, 400, "tools[0].input_schema must"),
     ({"tools": [WEATHER | {"strict": 1}]}, 400, "tools[0].strict must"),
