@@ -339,8 +339,8 @@ class Server:
             text = await loop.run_in_executor(self._serving.threads, load_text_model, path)
         except TokenizerInvalid as error:
             raise StartFailed(contract.REASON_MODEL_INVALID, f"{error}.") from error
-        if text.chats and text.tool_dialect is None and self._serving.options.task in ("auto", "generate"):
-            log.info("the chat template knows no tools: a request with tools gets a generic prompt")
+        if text.chats and self._serving.options.task in ("auto", "generate"):
+            log.info("%s", text.why_dialect)
         self._serving.text_loaded(text)
 
     async def _reap(self) -> None:

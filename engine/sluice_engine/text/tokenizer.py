@@ -23,7 +23,7 @@ from sluice_engine.text.detokenizer import (
 from sluice_engine.text.reasoning import OPENING
 from sluice_engine.text.template_budget import RENDER_SECONDS, TemplateFailed
 from sluice_engine.text.truncation import encode_first
-from sluice_engine.tools import Dialect, Tool, dialect_of
+from sluice_engine.tools import Dialect, Tool, dialect_of, why_dialect
 from sluice_engine.tools.generic_prompt import with_tools
 
 
@@ -85,6 +85,11 @@ class TextModel:
     def tool_dialect(self) -> Dialect | None:
         """The notation in which the model writes tool calls; None for a template that knows no tools."""
         return None if self._template is None else dialect_of(self._template.source)
+
+    @property
+    def why_dialect(self) -> str:
+        """How tool calls are read and why, as a sentence for the log; empty without a chat template."""
+        return "" if self._template is None else why_dialect(self._template.source)
 
     @property
     def reasons(self) -> bool:

@@ -6,7 +6,7 @@ that must happen (`tool_choice` required or a function) is held to its schema by
 
 from sluice_engine.tools.calls import ArgumentsDelta, CallBegun, Event, TextDelta
 from sluice_engine.tools.definition import Tool, ToolChoice
-from sluice_engine.tools.dialects import Dialect, dialect_of, parser_of
+from sluice_engine.tools.dialects import Dialect, dialect_of, parser_of, why_dialect
 
 __all__ = [
     "ArgumentsDelta",
@@ -18,4 +18,5 @@ __all__ = [
     "ToolChoice",
     "dialect_of",
     "parser_of",
+    "why_dialect",
 ]

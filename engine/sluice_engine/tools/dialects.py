@@ -68,15 +68,32 @@ class Parser(Protocol):
 
 def dialect_of(template: str) -> Dialect | None:
     """The notation of a model, by its chat template; None for a template without tools."""
+    return _recognised(template)[0]
+
+
+def why_dialect(template: str) -> str:
+    """A sentence for the log: which notation of calls is read, and what of the chat template says so."""
+    dialect, why = _recognised(template)
+    if dialect is None:
+        return (
+            "the chat template knows no tools: a request with tools gets a generic prompt, and calls are read as hermes"
+        )
+    return f"tool calls are read as {dialect}, because the chat template {why}"
+
+
+def _recognised(template: str) -> tuple[Dialect | None, str]:
     if "tools" not in template and "tool_call" not in template:
-        return None
+        return None, ""
     if "[TOOL_CALLS]" in template:
-        return "mistral_args" if ARGS in template else "mistral"
+        return ("mistral_args", f"has [TOOL_CALLS] and {ARGS}") if ARGS in template else ("mistral", "has [TOOL_CALLS]")
     if FUNCTION in template and PARAMETER in template:
-        return "qwen_coder"
-    if "<|python_tag|>" in template or "ipython" in template:
-        return "llama"
-    return "hermes"
+        return "qwen_coder", f"has {FUNCTION} and {PARAMETER}"
+    for mark in ("<|python_tag|>", "ipython"):
+        if mark in template:
+            return "llama", f"has {mark}"
+    if NOTATIONS["hermes"].opening in template:
+        return "hermes", f"has {NOTATIONS['hermes'].opening}"
+    return "hermes", "has tools but no mark of a known notation, and most models write this one"
 
 
 def parser_of(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_engine.text.reasoning import ReasoningSplitter
-from sluice_engine.tools import ArgumentsDelta, CallBegun, Dialect, TextDelta, dialect_of, parser_of
+from sluice_engine.tools import ArgumentsDelta, CallBegun, Dialect, TextDelta, dialect_of, parser_of, why_dialect
 from sluice_engine.tools.dialects import NOTATIONS
 
 NAMES = frozenset({"get_weather", "add"})
@@ -145,6 +145,19 @@ def test_the_template_tells_the_dialect() -> None:
     coder = "{% if tools %}<tool_call>\\n<function=example_function_name>\\n<parameter=example_parameter_1>{% endif %}"
     assert dialect_of(coder) == "qwen_coder"
     assert dialect_of("{% if tools %}<tool_call>{% endif %}<function=") == "hermes"
+
+
+def test_the_log_says_which_notation_is_read_and_why() -> None:
+    assert why_dialect("{% if tools %}[TOOL_CALLS]{% endif %}") == (
+        "tool calls are read as mistral, because the chat template has [TOOL_CALLS]"
+    )
+    assert why_dialect("{% if tools %}<tool_call>{% endif %}").endswith(
+        "as hermes, because the chat template has <tool_call>"
+    )
+    assert "as hermes, because the chat template has tools but no mark of a known notation" in why_dialect(
+        "{% if tools %}<|tool|>{% endif %}"
+    )
+    assert "a request with tools gets a generic prompt" in why_dialect("{{ messages }}")
 
 
 @pytest.mark.parametrize(
