@@ -4,6 +4,7 @@ What is described is what is checked, because both come from the same numbers. A
 is a `Form`: the module that reads it states the form beside the reader.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -193,8 +194,11 @@ class Neutral:
     def check(self, body: Object) -> None:
         """Raises Unsupported for any other value."""
         value = body.get(self.name)
-        if value is not None and not any(type(value) is type(each) and value == each for each in self.accepted):
-            raise Unsupported(f"{self.name} is not supported by this engine; leave it out.", param=self.name)
+        if value is None or any(_equal(value, each) for each in self.accepted):
+            return
+        only = [json.dumps(each) for each in self.accepted]
+        but = f", except as {' or '.join(only)}" if only else ""
+        raise Unsupported(f"{self.name} is not supported by this engine{but}; leave it out.", param=self.name)
 
     def form(self) -> Object:
         """Returns the schema."""
@@ -221,6 +225,12 @@ def list_of(item: Object, least: int, most: int) -> Object:
 def renamed_field(field: Field, name: str) -> Form:
     """Returns the same field under another name."""
     return Form(name, field.form())
+
+
+def _equal(value: object, accepted: object) -> bool:
+    """Whether a value is an accepted one: 1 is 1.0, and true is no number."""
+    numbers = type(value) in (int, float) and type(accepted) in (int, float)
+    return (numbers or type(value) is type(accepted)) and value == accepted
 
 
 def _default(value: Any) -> Object:

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from sluice.httpapi.body import MAX_BODY_BYTES, read_object
 from sluice_engine.server.api.fields import Object, invalid, only
+from sluice_engine.server.api.generation.accepted_fields import TRUNCATE
 from sluice_engine.server.api.generation.request_schema import check_model
 from sluice_engine.server.api.request_fields import Fields, Flag, Form, Integer, fields, list_of, object_form
 from sluice_engine.server.api.text_batch import (
@@ -39,6 +40,7 @@ _TEXT: Final[Object] = {"type": "string", "minLength": 1}
 _DOCUMENT: Final = object_form(fields(Form("text", _TEXT)), ("text",))
 TOP_N: Final = Integer("top_n", 1, 2**31)
 RETURN_DOCUMENTS: Final = Flag("return_documents", True)
+PER_DOCUMENT: Final = Integer("max_tokens_per_doc", 1, 2**31)
 RERANK: Final[Fields] = {
     **TEXT_FIELDS,
     **fields(
@@ -46,6 +48,7 @@ RERANK: Final[Fields] = {
         Form("documents", list_of({"anyOf": [_TEXT, _DOCUMENT]}, 1, MAX_TEXTS)),
         TOP_N,
         RETURN_DOCUMENTS,
+        PER_DOCUMENT,
     ),
 }
 RERANK_REQUIRED: Final = ("model", "query", "documents")
@@ -65,6 +68,7 @@ async def rerank(request: web.BaseRequest, serving: Serving) -> web.StreamRespon
     documents = [_document(each, f"documents[{i}]") for i, each in enumerate(_list(body, "documents"))]
     most = TOP_N.of(body) or len(documents)
     with_documents = RETURN_DOCUMENTS.of(body)
+    _check_per_document(body, serving.ready.max_model_length)
     pairs = [(query, document, f"documents[{index}]") for index, document in enumerate(documents)]
     scores, batch = await _scores(
         request, serving, pairs, scheduling, most_tokens(body, serving.ready.max_model_length)
@@ -101,6 +105,17 @@ async def score(request: web.BaseRequest, serving: Serving) -> web.StreamRespons
         "usage": batch.usage,
     }
     return serving.response(request, 200, orjson.dumps(response), batch.headers)
+
+
+def _check_per_document(body: Object, longest: int) -> None:
+    """Raises BadRequest for a limit that would shorten a document that the model can read."""
+    most = PER_DOCUMENT.of(body)
+    if most is not None and most < longest:
+        raise invalid(
+            PER_DOCUMENT.name,
+            f"is supported from {longest} on, the model's context, because documents are not shortened on their own; "
+            f"{TRUNCATE.name} shortens a query with its document",
+        )
 
 
 async def _begin(request: web.BaseRequest, serving: Serving, known: Fields) -> tuple[Object, SchedulingFields]:

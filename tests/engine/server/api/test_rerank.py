@@ -106,6 +106,14 @@ def test_pairs_are_scored_one_to_one_and_one_to_many(scores: Served, folder: Pat
         assert answer["object"] == "list"
 
 
+def test_a_limit_of_each_document_that_shortens_none_is_accepted(scores: Served) -> None:
+    asked = {"query": QUERY, "documents": DOCUMENTS}
+    ranked = post(scores, "/v2/rerank", **asked)["results"]
+    assert post(scores, "/v2/rerank", **asked, max_tokens_per_doc=4096)["results"] == ranked
+    given = scores.request("POST", "/v2/rerank", {"model": "tiny", **asked, "max_tokens_per_doc": 10})
+    assert "documents are not shortened on their own; truncate_prompt_tokens shortens" in given.error["message"]
+
+
 @pytest.mark.parametrize(
     ("path", "change", "param"),
     [
@@ -118,6 +126,8 @@ def test_pairs_are_scored_one_to_one_and_one_to_many(scores: Served, folder: Pat
         ("/v1/rerank", {"documents": ["a", "word " * 300]}, "documents[1]"),
         ("/v1/rerank", {"top_n": 0}, "top_n"),
         ("/v1/rerank", {"return_documents": 1}, "return_documents"),
+        ("/v1/rerank", {"max_tokens_per_doc": 10}, "max_tokens_per_doc"),
+        ("/v1/rerank", {"max_tokens_per_doc": "4096"}, "max_tokens_per_doc"),
         ("/v1/rerank", {"input": "a"}, "input"),
         ("/v1/rerank", {"query": "a" * 40_000, "documents": ["b"] * 2000}, None),
         ("/v1/score", {"text_1": ["a", "b"], "text_2": ["c"]}, "text_1"),

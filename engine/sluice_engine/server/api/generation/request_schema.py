@@ -76,14 +76,21 @@ _NEUTRAL: Final = (
     Neutral("suffix", ("",)),
     Neutral("add_generation_prompt", (True,)),
     Neutral("continue_final_message", (False,)),
+    # vLLM's, with its defaults
+    Neutral("spaces_between_special_tokens", (True,)),
+    Neutral("length_penalty", (1.0,)),
+    Neutral("return_tokens_as_token_ids", (False,)),
 )
-CHAT_NEUTRAL: Final = {each.name: each for each in (*_NEUTRAL, Neutral("echo", (False,)))}
+CHAT_NEUTRAL: Final = {
+    each.name: each for each in (*_NEUTRAL, Neutral("echo", (False,)), Neutral("add_special_tokens", (False,)))
+}
 # A completion lacks what only chats support, too.
 COMPLETION_NEUTRAL: Final = {
     each.name: each
     for each in (
         *_NEUTRAL,
         *(Neutral(name, ()) for name in accepted_fields.TEMPLATE),
+        Neutral("add_special_tokens", (True,)),
         Neutral("tools", ([],)),
         Neutral("tool_choice", ("none",)),
         Neutral("parallel_tool_calls", (True, False)),

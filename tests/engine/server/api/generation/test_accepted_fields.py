@@ -38,6 +38,18 @@ def test_descriptive_fields_have_no_effect(client: OpenAI) -> None:
     assert described.choices[0].message.content == answer(client)
 
 
+def test_the_defaults_of_other_servers_change_nothing(client: OpenAI, served: Served) -> None:
+    neutral = {
+        "spaces_between_special_tokens": True, "length_penalty": 1.0, "return_tokens_as_token_ids": False,
+        "add_special_tokens": False,
+    }  # fmt: skip
+    assert answer(client, **neutral) == answer(client, **neutral | {"length_penalty": 1}) == answer(client)
+    prompt = {"model": "tiny", "prompt": "A", "max_tokens": 2} | neutral | {"add_special_tokens": True}
+    assert served.request("POST", COMPLETIONS, prompt).status == 200
+    given = served.request("POST", CHAT, {"model": "tiny", "messages": QUESTION, "length_penalty": 1.2})
+    assert given.error["message"] == ("length_penalty is not supported by this engine, except as 1.0; leave it out.")
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_list_of_prompts_gives_its_choices_in_order(client: OpenAI, stream: bool) -> None:
     prompts, endless = ["A replica is", "The scheduler", "What is"], {"ignore_eos": True}
@@ -184,6 +196,12 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
     (CHAT, {"cache_salt": ""}, "cache_salt"),
     (CHAT, {"cache_salt": 7}, "cache_salt"),
+    (CHAT, {"spaces_between_special_tokens": False}, "spaces_between_special_tokens"),
+    (CHAT, {"length_penalty": 0.5}, "length_penalty"),
+    (CHAT, {"length_penalty": True}, "length_penalty"),
+    (CHAT, {"return_tokens_as_token_ids": True}, "return_tokens_as_token_ids"),
+    (CHAT, {"add_special_tokens": True}, "add_special_tokens"),
+    (COMPLETIONS, {"add_special_tokens": False}, "add_special_tokens"),
     (
         CHAT,
         {"stream": True, "stream_options": {"continuous_usage_stats": "x"}},
