@@ -362,7 +362,9 @@ def test_gateway_and_engines_have_the_key_file_and_one_token_at_the_same_paths()
 
 def test_a_gateway_without_keys_mounts_no_secret_of_a_user_and_one_with_a_token_alone_is_refused() -> None:
     (gateway,) = named(rendered("blue"), "Deployment", "gateway")
-    secrets = [each["secret"] for each in gateway["spec"]["template"]["spec"]["volumes"] if "secret" in each]
+    pod = gateway["spec"]["template"]["spec"]
+    assert "--service=team/blue-sluice-gateway" in pod["containers"][0]["args"]  # zones need no keys
+    secrets = [each["secret"] for each in pod["volumes"] if "secret" in each]
     assert [(each["secretName"], each["optional"]) for each in secrets] == [("blue-sluice-read", True)]
     with pytest.raises(subprocess.CalledProcessError) as refused:
         rendered("blue", "--set", "gateway.engineTokenSecret=gateway-token")

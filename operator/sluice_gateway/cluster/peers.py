@@ -59,7 +59,7 @@ async def watched_peers(
         count = ready_gateways(slices.values())
         if count not in (0, last):
             last = count
-            log.info("gateways that share the rates of the key file: %d", count)
+            log.info("ready gateways of the Service: %d", count)
             on_change(count)
 
     selector = f"kubernetes.io/service-name={name}"

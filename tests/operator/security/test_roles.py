@@ -8,7 +8,8 @@ import pytest
 from sluice_operator.settings import Settings, from_environment
 from tests.operator.security.authorizing_api_server import AuthorizingApiServer
 from tests.operator.security.chart_objects import NAMESPACE, environment, stored
-from tests.operator.security.permissions import Permission, permissions_of
+from tests.operator.security.chart_objects import VARIANTS as VARIANTS_OF_CHART
+from tests.operator.security.permissions import Attributes, Permission, permissions_of
 from tests.operator.security.scenarios import operate, route, watch_by_kopf
 from tests.operator.test_chart import operator_rules
 
@@ -68,6 +69,18 @@ def test_each_of_several_namespaces_has_the_role_of_a_single_one(component: str)
     assert {each.namespace for each in two} == {"apps", "models", NAMESPACE}
     for namespace in ("apps", "models", NAMESPACE):
         assert rights("two_namespaces", namespace) == rights("one_namespace", namespace.replace("models", "apps"))
+
+
+@pytest.mark.parametrize("variant", [each for each in VARIANTS_OF_CHART if each != "no_gateway"])
+def test_the_gateway_may_watch_the_endpoints_of_the_service_that_it_finds_its_zone_in(variant: str) -> None:
+    (gateway,) = (each for each in stored(variant, "Deployment") if each["metadata"]["name"] == "blue-sluice-gateway")
+    arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
+    (service,) = (each.removeprefix("--service=") for each in arguments if each.startswith("--service="))
+    namespace, _, name = service.partition("/")
+    assert name in {each["metadata"]["name"] for each in stored(variant, "Service")}
+    for verb in ("list", "watch"):
+        asked = Attributes(namespace, "discovery.k8s.io", "endpointslices", verb)
+        assert any(asked.is_allowed_by(each) for each in permissions("gateway", variant))
 
 
 async def test_several_namespaces_are_watched_without_a_right_to_the_cluster(folder: Path) -> None:
