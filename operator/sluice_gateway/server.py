@@ -7,7 +7,7 @@ this machine, which blocks DNS rebinding (a web page that points its own name at
 import asyncio
 import errno
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 import aiohttp
@@ -174,8 +174,10 @@ class Gateway:
             raise
 
     def _data_port(self, session: aiohttp.ClientSession) -> DataPort:
-        options = ProxyOptions(self._options.session_header, self._options.queue, self._options.write_seconds)
         catalog = self._catalog
+        options = ProxyOptions(self._options.session_header, self._options.queue, self._options.write_seconds)
+        if catalog is not None and not self._gatekeeper.verifies:
+            options = replace(options, needs_unverified_key=catalog.needs_key)
         hold_queue_of = (lambda _: self._hold_queue) if catalog is None else catalog.hold_queue
         proxy = self._proxy = Proxy(self._connections, self.fleet, hold_queue_of, self._metrics, options)
         models = ModelRoutes(session, self.fleet, catalog, proxy.handle)

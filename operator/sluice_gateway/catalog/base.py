@@ -19,6 +19,9 @@ class Catalog(Protocol):
     def entries(self, *, with_keys: bool) -> Mapping[str, dict[str, Any]]:
         """What /v1/models lists of each model while no replica can be asked; `with_keys`: of those that ask for a key too."""
 
+    def needs_key(self, model: str | None) -> bool:
+        """Whether the engines of the model ask for a key."""
+
     def hold_queue(self, model: str | None) -> HoldQueue:
         """Where requests for the model are held while it has no replica."""
 

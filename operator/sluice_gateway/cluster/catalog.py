@@ -33,6 +33,11 @@ class ClusterCatalog:
         models = self._directory.models
         return {name: model.entry for name, model in models.items() if with_keys or not model.needs_key}
 
+    def needs_key(self, model: str | None) -> bool:
+        """Whether the engines of the model ask for a key."""
+        name = self._named(model)
+        return name is not None and self._directory.models[name].needs_key
+
     def hold_queue(self, model: str | None) -> HoldQueue:
         """The queue of the model; one that holds nothing for a name that no model has."""
         name = self._named(model)

@@ -35,14 +35,7 @@ from sluice_gateway.request_log import RequestWay
 from sluice_gateway.routing import Prompt, draw_of, prefix_hashes
 from sluice_gateway.routing.prefix_hashes import STEP_BYTES
 from sluice_gateway.routing.revisions import NEVER
-from sluice_gateway.streaming import (
-    Begun,
-    Passing,
-    PlainStream,
-    break_off,
-    relay,
-    start,
-)
+from sluice_gateway.streaming import Begun, Passing, PlainStream, break_off, relay, start
 from sluice_gateway.upstream.answer import Answer
 from sluice_gateway.upstream.errors import ConnectFailed, ConnectTimedOut, NotHttp, UpstreamError
 from sluice_gateway.upstream.pool import Connections, Request
@@ -63,12 +56,14 @@ class ProxyOptions:
     """`session_header` names a client's conversation. `queue` None: requests do not wait in the gateway.
 
     `draw()`, 0 to 1, chooses the revision of a request without a session while its model has a canary.
+    `needs_unverified_key(model)`: only the model's engines know the key of a request, and so its priority ceiling.
     """
 
     session_header: str | None = None
     queue: QueueLimits | None = None
     write_seconds: float = WRITE_SECONDS
     draw: Callable[[], float] = random.random
+    needs_unverified_key: Callable[[str | None], bool] = lambda _: False
 
 
 @dataclass(slots=True)
@@ -140,7 +135,8 @@ class Proxy:
         self._metrics.overhead.observe(time.monotonic() - read_at)
         self._budget.request()
         charge = PromptCharge(caller, round(prompt.tokens) if posted else 0)
-        priority = caller.priority(conversation.priority)
+        is_unverified = self._options.needs_unverified_key(model)
+        priority = caller.priority(min(conversation.priority, 0) if is_unverified else conversation.priority)
         claim = Claim(caller.tenant, caller.key.weight, priority, conversation.ttft_seconds, len(body))
         hold_queue, resume = self._hold_queue_of(model), conversation.resume
         return _Offer(request, body, model, prompt, claim, charge, way, hold_queue, resume, arrived_at=read_at)

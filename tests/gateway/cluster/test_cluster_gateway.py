@@ -38,9 +38,11 @@ class Known(Directory):
 
 
 @asynccontextmanager
-async def serving(directory: Known, missing: str = "") -> AsyncIterator[tuple[Gateway, aiohttp.ClientSession]]:
+async def serving(
+    directory: Known, missing: str = "", **changes: Any
+) -> AsyncIterator[tuple[Gateway, aiohttp.ClientSession]]:
     catalog = ClusterCatalog(directory, lambda: missing)
-    options = GatewayOptions(port=0, admin_port=0)
+    options = GatewayOptions(port=0, admin_port=0, **changes)
     async with Gateway(directory.backends, options, catalog=catalog) as gateway, aiohttp.ClientSession() as client:
         yield gateway, client
     for engine, _ in directory.engines:
