@@ -306,7 +306,8 @@ GATEWAY_FAULT_KINDS: Final = ("refuses", "unreachable", "silent", "no_http", "wr
 
 # --- GET /held ---------------------------------------------------------------------------------------------------
 
-# One JSON object per line, sent at once and after each change: {"namespace/name" of an LLMDeployment: requests held
+# Answered only with the release's token of reads (sluice.auth.read_tokens); 401 while the gateway has no key of reads. One
+# JSON object per line, sent at once and after each change: {"namespace/name" of an LLMDeployment: requests held
 # until it has a replica}, without zeros. An unchanged line comes every HELD_HEARTBEAT_SECONDS.
 HELD_HEARTBEAT_SECONDS: Final = 5.0
 

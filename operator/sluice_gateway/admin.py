@@ -1,4 +1,6 @@
-"""The gateway's admin port: health for its pod's probes, and metrics, which may need a token. It is not for clients."""
+"""The gateway's admin port: health for its pod's probes, metrics, which may need a token, and what the operator reads, which
+always needs it. It is not for clients.
+"""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -22,11 +24,14 @@ class AdminRoutes:
         metrics: GatewayMetrics,
         missing: Callable[[], str] = lambda: "",
         more: Mapping[str, AdminHandler] = MappingProxyType({}),
-        read_token: Callable[[], str] | None = None,
+        *,
+        read_token: Callable[[], str] = lambda: "",
+        is_guarded: bool = False,
     ) -> None:
-        """`missing()` is what the gateway must know before it is ready, a clause; `more` are further paths. Except for
-        probes, requests need `read_token()`; an empty one matches none. None: reads are open."""
+        """`missing()` is what the gateway must know before it is ready, a clause. `more` are further paths, which need
+        `read_token()`; an empty one matches none. `is_guarded`: metrics need it too."""
         self._read_token = read_token
+        self._is_guarded = is_guarded
         self.ready = True
         self._fleet = fleet
         self._held = held
@@ -39,14 +44,14 @@ class AdminRoutes:
         app = web.Application()
         app.router.add_get(contract.PATH_LIVEZ, self._livez)
         app.router.add_get(contract.PATH_READYZ, self._readyz)
-        app.router.add_get(contract.PATH_METRICS, self._guarded(self._render))
+        app.router.add_get(contract.PATH_METRICS, self._guarded(self._render) if self._is_guarded else self._render)
         for path, handler in self._more.items():
             app.router.add_get(path, self._guarded(handler))
         return app
 
     def _guarded(self, handler: AdminHandler) -> AdminHandler:
         async def checked(request: web.Request) -> web.StreamResponse:
-            if self._read_token is None or is_read_allowed(request, [self._read_token()]):
+            if is_read_allowed(request, [self._read_token()]):
                 return await handler(request)
             return web.Response(status=401, text=f"{UNAUTHORIZED}\n", headers=CHALLENGE)
 
@@ -60,7 +65,7 @@ class AdminRoutes:
         status = "draining" if not self.ready else f"waiting for {missing}" if missing else "ready"
         return web.json_response({"status": status}, status=200 if status == "ready" else 503)
 
-    async def _render(self, _: web.Request) -> web.Response:
+    async def _render(self, _: web.Request) -> web.StreamResponse:
         states = self._fleet.states()
         ready = sum(state.ready for state in states)
         self._metrics.replicas.labels("ready").set(ready)

@@ -93,13 +93,15 @@ class Gateway:
             backends, options.policy, lambda kind: self._metrics.faults.labels(kind).inc(), names, canaries
         )
         self._read_tokens = ReadTokens(options.reads.key, options.reads.token)
-        read_token = self._read_tokens.of_release if options.reads.is_guarded else None
-        if catalog is None:
-            self._admin = AdminRoutes(self.fleet, lambda: self._hold_queue.held, self._metrics, read_token=read_token)
-        else:
-            self._admin = AdminRoutes(
-                self.fleet, catalog.held, self._metrics, catalog.missing, catalog.admin_routes, read_token
-            )
+        self._admin = AdminRoutes(
+            self.fleet,
+            (lambda: self._hold_queue.held) if catalog is None else catalog.held,
+            self._metrics,
+            (lambda: "") if catalog is None else catalog.missing,
+            {} if catalog is None else catalog.admin_routes,
+            read_token=self._read_tokens.of_release,
+            is_guarded=options.reads.is_guarded,
+        )
         self._runners: list[web.BaseRunner] = []
         self._session: aiohttp.ClientSession | None = None
         self._connections = Connections()

@@ -5,18 +5,23 @@ import base64
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from sluice import contract
 from sluice.auth.read_tokens import RELEASE, read_key, read_token
 from sluice.cluster.reader import Reader
+from sluice_gateway.replicas.read_access import ReadOptions
 from sluice_kube.api import collection
 from sluice_kube.errors import ClusterError
 from sluice_operator.cluster.client import Object
+from sluice_operator.gateways.watch import reading
 from sluice_operator.metrics import OperatorMetrics
 from sluice_operator.reconcile.children.admin_token import make_key, share_reads
 from sluice_operator.runtime.health import Health
+from sluice_operator.runtime.read_access import release_token
+from tests.gateway.cluster.test_cluster_gateway import Known, serving
 from tests.kube.api_server import ApiServer
 from tests.kube.specs import BASE
 from tests.kube.world import worlds
@@ -71,6 +76,28 @@ def test_the_operator_makes_the_secrets_that_the_pods_and_the_release_read_with(
                 of_reads = read_key(key)
                 expected = {"key": of_reads, "token": read_token(of_reads, RELEASE)}
                 assert decoded(await world.child("Secret", "release")) == expected
+
+    asyncio.run(story())
+
+
+def test_a_gateway_with_the_secret_of_the_release_tells_the_operator_what_it_holds(
+    crd: ApiServer, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        path = tmp_path / contract.READ_KEY
+        async with worlds(crd) as make, serving(Known("chat"), reads=ReadOptions(path)) as (gateway, _):
+            world, url = make(), gateway.admin_url + contract.PATH_HELD
+            await world.create(BASE)
+            async with reading(release_token(KEY_OF_OPERATOR)) as session, session.get(url) as response:
+                assert response.status == 401
+            await share_reads(world.client, world.namespace, "release", KEY_OF_OPERATOR)
+            path.write_text(decoded(await world.child("Secret", "release"))[contract.READ_KEY])  # as the kubelet does
+        async with (
+            serving(Known("chat"), reads=ReadOptions(path)) as (gateway, _),
+            reading(release_token(KEY_OF_OPERATOR)) as session,
+            session.get(gateway.admin_url + contract.PATH_HELD) as response,
+        ):
+            assert response.status == 200
 
     asyncio.run(story())
 

@@ -86,8 +86,8 @@ def gateway(
     read_key_file: Annotated[
         Path | None,
         typer.Option(
-            help="File with the key from which the tokens for reads of the engines' admin ports derive; the operator writes "
-            "it into a Secret, which may come later.",
+            help="File with the key from which the tokens for reads of the engines' admin ports derive, and the one that the "
+            "operator reads /held with; it writes the key into a Secret, which may come later.",
             metavar="FILE",
         ),
     ] = None,

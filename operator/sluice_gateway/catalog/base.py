@@ -33,4 +33,4 @@ class Catalog(Protocol):
 
     @property
     def admin_routes(self) -> Mapping[str, AdminHandler]:
-        """Further paths of the admin port."""
+        """Further paths of the admin port, which always need the token of the release."""

@@ -1,7 +1,8 @@
 """`GET /held` on the admin port: the numbers of held requests, sent when they change, for as long as the operator reads.
 
-The operator connects to every gateway and adds up what they hold, so the gateway needs no right and no secret of the
-cluster, and nothing outlives it: an operator that comes later reads the present state first, and a lost gateway holds 0.
+The operator connects to every gateway and adds up what they hold, so the gateway needs no right in the cluster to tell it,
+and nothing outlives it: an operator that comes later reads the present state first, and a lost gateway holds 0. The feed
+names the resources of all namespaces, so only a reader with the token of the release gets it.
 """
 
 import asyncio

@@ -17,8 +17,8 @@ REFRESH_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """`key`: the file. `is_guarded`: the gateway's own admin port answers reads only with the release's token. `token`: the
-    file with the token of engines without an LLMDeployment.
+    """`key`: the file. `is_guarded`: the gateway's own admin port answers reads only with the release's token, those of
+    metrics too. `token`: the file with the token of engines without an LLMDeployment.
     """
 
     key: Path | None = None

@@ -69,6 +69,8 @@ async def follow(
 async def _read(session: aiohttp.ClientSession, url: str, report: Callable[[dict[Key, int]], None]) -> None:
     """Report each line until the gateway ends the feed."""
     async with session.get(url, timeout=_TIMEOUT, allow_redirects=False) as response:
+        if response.status == 401:
+            raise BadFeed("it does not have the operator's key of reads yet")
         if response.status != 200:
             raise BadFeed(f"{contract.PATH_HELD} answers with {response.status}")
         while line := await response.content.readline():

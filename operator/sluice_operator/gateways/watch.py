@@ -1,7 +1,8 @@
 """Finds the gateways by a watch of their Service's EndpointSlices, and follows the feed of each.
 
 The operator calls, because it alone knows which of its processes leads, and it calls engines the same way. So a gateway
-needs no secret and no right to write, and neither a new leader nor a new gateway leaves a stale count.
+needs no right to write, and neither a new leader nor a new gateway leaves a stale count. The operator proves itself by the
+token of the release.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ class Gateways:
     async def run(self, wake: Callable[[Key], None], read_token: str = "") -> None:
         """Follow all gateways until cancelled; `wake` is called when the first request is held and when none is any more.
 
-        read_token: of the release, for gateways that ask for one.
+        read_token: of the release, without which no gateway tells what it holds.
         """
         self._held.on_change = wake
         if not self._service:
@@ -56,7 +57,7 @@ class Gateways:
 
 
 def reading(read_token: str) -> aiohttp.ClientSession:
-    """Return a session for the admin ports of gateways, which may ask for the token."""
+    """Return a session for the admin ports of gateways, which ask for the token."""
     headers = {"Authorization": f"Bearer {read_token}"} if read_token else {}
     return aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), headers=headers)
 

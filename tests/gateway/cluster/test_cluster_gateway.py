@@ -5,18 +5,24 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import aiohttp
 import pytest
 
 from sluice import contract
+from sluice.auth.read_tokens import RELEASE, read_key, read_token
 from sluice_gateway.cluster.catalog import ClusterCatalog
 from sluice_gateway.cluster.directory import Directory
 from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.replicas.read_access import ReadOptions
 from sluice_gateway.server import Gateway, GatewayOptions
 from tests.gateway.cluster.documents import by_name, deployment
 from tests.gateway.engines import CHAT, FakeEngine, load_document
+
+KEY = read_key(b"k" * 32)
 
 
 class Known(Directory):
@@ -41,10 +47,18 @@ class Known(Directory):
 async def serving(
     directory: Known, missing: str = "", **changes: Any
 ) -> AsyncIterator[tuple[Gateway, aiohttp.ClientSession]]:
+    """The gateway, and a client that may read what it holds."""
     catalog = ClusterCatalog(directory, lambda: missing)
-    options = GatewayOptions(port=0, admin_port=0, **changes)
-    async with Gateway(directory.backends, options, catalog=catalog) as gateway, aiohttp.ClientSession() as client:
-        yield gateway, client
+    with NamedTemporaryFile("w") as key:
+        key.write(KEY)
+        key.flush()
+        options = GatewayOptions(port=0, admin_port=0, **({"reads": ReadOptions(Path(key.name))} | changes))
+        reader = {contract.HEADER_READ_TOKEN: read_token(KEY, RELEASE)}
+        async with (
+            Gateway(directory.backends, options, catalog=catalog) as gateway,
+            aiohttp.ClientSession(headers=reader) as client,
+        ):
+            yield gateway, client
     for engine, _ in directory.engines:
         await engine.stop()
 
