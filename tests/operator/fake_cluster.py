@@ -12,7 +12,16 @@ from sluice import contract
 from sluice_operator import render
 from sluice_operator.api import parse as parse_resource
 from sluice_operator.autoscaler.values import Bounds, EngineSample
-from sluice_operator.cluster.client import Endpoint, Key, Object, Objects, check_owner, controller_of, served_name
+from sluice_operator.cluster.client import (
+    Endpoint,
+    Key,
+    Object,
+    Objects,
+    check_owner,
+    controller_of,
+    oldest_of,
+    served_name,
+)
 from sluice_operator.cluster.local.store import ObjectStore, object_key
 from sluice_operator.cluster.pod_status import phase_of, template_hash
 from sluice_operator.engines.client import ScrapeError, limits_body
@@ -158,6 +167,9 @@ class FakeCluster:
 
     async def serving(self, namespace: str, name: str) -> Objects:
         return [each for each in self.store.list(contract.KIND, namespace, {}) if served_name(each) == name]
+
+    async def oldest_serving(self, name: str) -> Key | None:
+        return oldest_of(self.store.list(contract.KIND, "", {}), name)
 
     def is_watched(self, kind: str) -> bool:
         return True

@@ -5,7 +5,7 @@ Reconcile, decide and render are the same for both.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -80,6 +80,21 @@ def served_name(resource: Object) -> Any:
     return given or resource["metadata"]["name"]
 
 
+def seniority(resource: Object) -> tuple[str, str, str]:
+    """creationTimestamp, name and namespace of an LLMDeployment: of two with one served name the smaller one serves it.
+
+    The gateway has the same order (`ServedModel`).
+    """
+    metadata = resource["metadata"]
+    return str(metadata.get("creationTimestamp", "")), str(metadata["name"]), str(metadata.get("namespace", ""))
+
+
+def oldest_of(resources: Iterable[Object], name: str) -> Key | None:
+    """Return the oldest of these LLMDeployments with this served name."""
+    first = min((seniority(each) for each in resources if served_name(each) == name), default=None)
+    return None if first is None else Key(first[2], first[1])
+
+
 def check_owner(live: Object | None, owner: Object) -> None:
     """Raise OwnerDeleted unless `live`, the newest state of `owner`, has the same uid and is not being deleted."""
     metadata = owner["metadata"]
@@ -113,6 +128,9 @@ class ClusterClient(Protocol):
 
     async def serving(self, namespace: str, name: str) -> Objects:
         """Return the LLMDeployments of the namespace with this served name."""
+
+    async def oldest_serving(self, name: str) -> Key | None:
+        """Return the oldest LLMDeployment with this served name in all managed namespaces; None while it is not known."""
 
     def is_watched(self, kind: str) -> bool:
         """True if a read of the kind needs no request, and a change of such an object causes a pass."""

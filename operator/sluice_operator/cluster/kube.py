@@ -27,6 +27,7 @@ from sluice_operator.cluster.client import (
     ClusterError,
     Endpoint,
     ForeignObject,
+    Key,
     Object,
     Objects,
     check_owner,
@@ -120,6 +121,10 @@ class KubeClient:
         if self._cache.holds(contract.KIND):
             return self._cache.serving(namespace, name)
         return [each for each in await self.list(contract.KIND, namespace, {}) if served_name(each) == name]
+
+    async def oldest_serving(self, name: str) -> Key | None:
+        """Return the oldest LLMDeployment with this served name; None before the first list of the cache."""
+        return self._cache.oldest_serving(name) if self._cache.holds(contract.KIND) else None
 
     def is_watched(self, kind: str) -> bool:
         """True if the cache holds the kind."""

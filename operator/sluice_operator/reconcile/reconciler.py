@@ -45,7 +45,7 @@ from sluice_operator.reconcile.limits import send_limits
 from sluice_operator.reconcile.model_check import check_model
 from sluice_operator.reconcile.observe import observe
 from sluice_operator.reconcile.saved_estimates import read_estimates, save_estimates
-from sluice_operator.reconcile.served_names import name_conflict
+from sluice_operator.reconcile.served_names import name_conflict, unrouted
 from sluice_operator.reconcile.state import ResourceState
 from sluice_operator.revisions.record import with_revision
 from sluice_operator.revisions.slots import UpgradeSlots
@@ -114,8 +114,10 @@ class Reconciler:
         """Gather the facts of a pass, without any decision."""
         context = self.context
         conflict = "" if target is None else await name_conflict(target, context)
+        elsewhere = "" if target is None else await unrouted(target, context)
         canary, previous = self.states[key].canary, document.get("status") or {}
         fleet, observation = await observe(document, self.states[key].observation, context, with_canary=canary.exists)
+        fleet = replace(fleet, held=None) if elsewhere else fleet  # no request for it reaches the gateway
         self.states[key] = replace(self.states[key], observation=observation)
         spec = target.resource.spec if target else None
         self.budgets.observe(key, spec, fleet, self.states[key].children.replicas)
@@ -125,6 +127,7 @@ class Reconciler:
             spec=spec,
             parse_errors=parse_errors,
             conflict=conflict,
+            unrouted=elsewhere,
             fleet=fleet,
             rollout=rollout_of(fleet.deployment, None, None),
             estimates_problem=self.states[key].saved.problem,

@@ -17,6 +17,17 @@ def _serving(facts: Facts) -> ConditionState | None:
     return ConditionState("True", "Serving", f"{facts.fleet.ready} of {len(facts.fleet.pods)} pods are ready.")
 
 
+def _unrouted(facts: Facts) -> ConditionState | None:
+    """Its pods serve, or would, but clients of the gateway reach another LLMDeployment by its name."""
+    if not facts.unrouted or problem_of(facts) is not None:
+        return None
+    return ConditionState(
+        "False",
+        "Conflict",
+        f"{facts.unrouted}. Set spec.model.servedName to another name; until then clients reach it by its own Service only.",
+    )
+
+
 def _without_accelerators(facts: Facts) -> ConditionState | None:
     """The accelerator budget of the namespace leaves no replica."""
     limit = None if facts.decision is None else facts.decision.budget
@@ -179,6 +190,7 @@ def _loading(facts: Facts) -> ConditionState:
 READY: Final[tuple[Rule, ...]] = (
     not_applied,
     _rolled_back,
+    _unrouted,
     _serving,
     canary.rolled_back,
     canary.on_trial,

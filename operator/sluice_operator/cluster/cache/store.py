@@ -7,13 +7,13 @@ same reason, until the next list. Objects are kept packed: they take a fiftieth 
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sluice import contract
 from sluice_operator.cluster.cache.packing import Packing
 from sluice_operator.cluster.cache.slim import slim
-from sluice_operator.cluster.client import Key, Object, controller_of, served_name
+from sluice_operator.cluster.client import Key, Object, controller_of, seniority, served_name
 
 Name = tuple[str, str]  # namespace and name
 
@@ -24,6 +24,7 @@ class _Entry:
     packed: bytes
     key: Key | None  # of the LLMDeployment that it is or belongs to
     index: tuple[str, str]  # (namespace, served name) of an LLMDeployment, ("", uid of the controller) of the others
+    seniority: tuple[str, str, str] = ("", "", "")  # of an LLMDeployment
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class _Kind:
     listed: str = ""  # resourceVersion of the newest list; empty before the first
     entries: dict[Name, _Entry] = field(default_factory=dict)
     indexed: defaultdict[tuple[str, str], set[Name]] = field(default_factory=lambda: defaultdict(set))
+    named: defaultdict[str, set[Name]] = field(default_factory=lambda: defaultdict(set))  # by served name
     deleted: dict[Name, str] = field(default_factory=dict)  # since that list, with the version of the deletion
     packing: Packing = field(default_factory=Packing)
 
@@ -70,6 +72,12 @@ class ObjectCache:
         """Return the LLMDeployments of the namespace with this served name."""
         return self._indexed(contract.KIND, (namespace, name))
 
+    def oldest_serving(self, name: str) -> Key | None:
+        """Return the oldest LLMDeployment of all namespaces with this served name."""
+        found = self._kinds[contract.KIND]
+        first = min((found.entries[where].seniority for where in found.named.get(name, ())), default=None)
+        return None if first is None else Key(first[2], first[1])
+
     def put(self, kind: str, thing: Mapping[str, Any]) -> bool:
         """Store an object as a watch, a list or the answer of a write has it. Returns True if it is newer than what is
         known. Objects of other kinds are ignored."""
@@ -83,6 +91,9 @@ class ObjectCache:
         self._drop(found, where)
         kept = slim(kind, thing)
         entry = _Entry(version, found.packing.pack(kept), key_of(kind, kept), _index(kind, kept))
+        if kind == contract.KIND:
+            entry = replace(entry, seniority=seniority(kept))
+            found.named[entry.index[1]].add(where)
         found.entries[where] = entry
         found.indexed[entry.index].add(where)
         return True
@@ -132,11 +143,16 @@ class ObjectCache:
         entry = found.entries.pop(where, None)
         if entry is None:
             return False
-        names = found.indexed[entry.index]
-        names.discard(where)
-        if not names:
-            del found.indexed[entry.index]
+        _discard(found.indexed, entry.index, where)
+        if entry.seniority[1]:
+            _discard(found.named, entry.index[1], where)
         return True
+
+
+def _discard(indexed: dict[Any, set[Name]], index: object, where: Name) -> None:
+    indexed[index].discard(where)
+    if not indexed[index]:
+        del indexed[index]
 
 
 def is_newer(version: str, than: str) -> bool:

@@ -128,6 +128,22 @@ def test_resources_are_found_by_their_served_name() -> None:
     assert cache.serving("other", "llama") == []
 
 
+def test_the_oldest_resource_of_a_served_name_is_known_over_all_namespaces() -> None:
+    def served(name: str, version: int, namespace: str, second: int, served_name: str = "llama") -> Object:
+        found = thing(name, version) | {"spec": {"model": {"servedName": served_name}}}
+        found["metadata"] |= {"namespace": namespace, "creationTimestamp": f"2026-11-01T08:00:0{second}Z"}
+        return found
+
+    cache = ObjectCache([contract.KIND])
+    for each in (served("b", 1, "ns", 5), served("a", 2, "team", 5), served("a", 3, "apps", 6)):
+        cache.put(contract.KIND, each)
+    assert cache.oldest_serving("llama") == Key("team", "a")
+    cache.put(contract.KIND, served("a", 4, "team", 5, "renamed"))
+    assert (cache.oldest_serving("llama"), cache.oldest_serving("renamed")) == (Key("ns", "b"), Key("team", "a"))
+    cache.remove(contract.KIND, served("b", 5, "ns", 5))
+    assert (cache.oldest_serving("llama"), cache.oldest_serving("none")) == (Key("apps", "a"), None)
+
+
 def test_a_reader_cannot_change_the_cache() -> None:
     cache = ObjectCache([KIND])
     cache.put(KIND, thing("a", 1))
