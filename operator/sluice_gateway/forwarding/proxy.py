@@ -296,9 +296,7 @@ class Proxy:
             self._fleet.out(attempt.state, NO_HTTP)
 
     def _has_begun(self, offer: _Offer, attempt: Attempt, answer: Begun) -> None:
-        if answer.upstream.status >= 400:
-            self._fleet.rejected(attempt)
-        self._fleet.first_byte(attempt)
+        self._fleet.begun(attempt, answer.upstream.status, is_stream=answer.upstream.is_events)
         self._record_cache(offer, attempt, answer)
         offer.charge.output(round(answer.number(contract.HEADER_OUTPUT_TOKENS)))
 

@@ -1,6 +1,7 @@
 """The fleet behind one gateway: which replicas there are, in which order a request tries them, and what comes back."""
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.kv_events import Begun, KvEvent, Removed, Stored
 from sluice_gateway.replicas.load import Load
 from sluice_gateway.replicas.state import SILENT, ReplicaState, fault_kind
-from sluice_gateway.routing import Canary, PolicyName, Prompt, Router
+from sluice_gateway.routing import Canary, PolicyName, Prompt, Replica, Router
 from sluice_gateway.routing.awaited_prompts import AwaitedPrompts
+from sluice_gateway.routing.first_token import own_prefill_seconds, seconds_to_first_token
 from sluice_gateway.routing.prefix_hashes import MAX_STEPS
 from sluice_gateway.routing.revisions import by_revision
 from sluice_gateway.routing.step_ties import StoredPrompt
@@ -32,7 +34,8 @@ class UnknownModel(Exception):
 @dataclass(slots=True)
 class Attempt:
     """A request at one replica. `expected`: tokens of its prompt that were thought to be cached there. `tag`: the prompt's
-    name in the replica's events; "" where these are not followed.
+    name in the replica's events; "" where these are not followed. `predicted`: seconds to its first token by the replica's
+    document; None without a step-time model.
     """
 
     state: ReplicaState
@@ -40,6 +43,8 @@ class Attempt:
     expected: float
     tag: str = ""
     unanswered: bool = True
+    begun_at: float = 0.0
+    predicted: float | None = None
 
 
 class Fleet:
@@ -52,12 +57,15 @@ class Fleet:
         on_fault: Callable[[str], None] = lambda _: None,
         models: Callable[[], Collection[str] | None] = lambda: None,
         canaries: Callable[[], Mapping[str, Canary]] = dict,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_fault` is told the kind of each fault that takes a replica out.
 
         `models()` are all models that there are, those without a replica too; None: the replicas say which.
         `canaries()` are the canary revisions by the model's name.
         """
+        self.clock = clock
         self._models = models
         self._canaries = canaries
         self.router = Router(policy)
@@ -110,7 +118,8 @@ class Fleet:
     def order(self, prompt: Prompt, model: str | None, tried: Collection[str] = ()) -> list[ReplicaState]:
         """The replicas of the model that are not among the tried ones, the best first; empty if none at all is ready.
 
-        Those that are not ready come last in their revision, those with a fault are left out.
+        Those that are not ready come last in their revision; those with a fault are left out, and those that fail requests
+        while their revision has another.
 
         Raises UnknownModel.
         """
@@ -126,11 +135,19 @@ class Fleet:
         left = [state.replica() for name, state in serving.items() if state.fault is None and name not in tried]
         canary = self.canary(model)
         if canary is None:
-            return [serving[replica.name] for replica in self.router.order(left, prompt)]
-        ordered = [self.router.order(group, prompt) for group in by_revision(left, canary, prompt.draw) if group]
+            return [serving[replica.name] for replica in self.router.order(self._unfailing(left), prompt)]
+        groups = filter(None, by_revision(left, canary, prompt.draw))
+        ordered = [self.router.order(self._unfailing(group), prompt) for group in groups]
         for _ in ordered[1:]:
             self.router.same_turn()
         return [serving[replica.name] for replica in chain.from_iterable(ordered)]
+
+    def _unfailing(self, replicas: list[Replica]) -> list[Replica]:
+        """The replicas without those that fail requests, as long as a ready one is left."""
+        now = self.clock()
+        failing = {name for name, state in self._states.items() if state.record.is_failing(now)}
+        kept = [one for one in replicas if one.name not in failing] if failing else replicas
+        return kept if any(one.ready for one in kept) else replicas
 
     def another(self, prompt: Prompt, model: str | None, tried: Collection[str]) -> ReplicaState | None:
         """The best replica that is not among the tried ones, one with room if there is one; None without any."""
@@ -148,7 +165,7 @@ class Fleet:
         Its prefix counts as cached from now on, so that the next request with this prefix follows it.
         """
         expected = self.router.caches.cached_tokens(state.backend.name, prompt)
-        attempt = Attempt(state, prompt, expected)
+        attempt = Attempt(state, prompt, expected, begun_at=self.clock(), predicted=_predicted(state, prompt, expected))
         if self._present(state):
             self.router.sent(state.replica(), prompt)
             if state.is_followed and 0 < len(prompt.steps) < MAX_STEPS:  # of a longer prompt the length is not known
@@ -166,6 +183,29 @@ class Fleet:
             attempt.state.prompt_tokens -= attempt.prompt.tokens
             attempt.state.uncached_tokens -= attempt.prompt.tokens - attempt.expected
             attempt.prompt = attempt.prompt._replace(steps=())  # they are large for a long prompt, and not needed again
+
+    def begun(self, attempt: Attempt, status: int, *, is_stream: bool) -> None:
+        """The replica's answer has begun. Only a stream begins with the first token; another answer has all of them."""
+        if status >= 400:
+            self.rejected(attempt)
+        self.first_byte(attempt)
+        state, now = attempt.state, self.clock()
+        if status >= 500:
+            if state.record.failed(now):
+                log.warning("replica %s fails requests: others get them for now", state.backend.name)
+                self._forget_cache(state)
+            return
+        state.record.succeeded()
+        is_measured = is_stream and status == 200 and attempt.predicted is not None
+        if is_measured and state.record.first_byte(attempt.predicted or 0.0, now - attempt.begun_at):
+            self._log_record(state)
+
+    def _log_record(self, state: ReplicaState) -> None:
+        name, ratio = state.backend.name, state.record.ratio
+        if state.record.is_contradicted:
+            log.warning("replica %s answers %.0f times later than its load predicts: its load is not used", name, ratio)
+        else:
+            log.warning("replica %s answers as its load predicts: its load is used again", name)
 
     def rejected(self, attempt: Attempt) -> None:
         """The replica has not computed the prompt, so that it has not cached it either."""
@@ -198,8 +238,7 @@ class Fleet:
             log.warning("replica %s is out: %s", state.backend.name, fault)
             self._on_fault(fault_kind(fault))
         state.fault = fault
-        if self._present(state):
-            self.router.caches.forget(state.backend.name)
+        self._forget_cache(state)
         if fault == SILENT:
             for tell in list(state.unanswered.values()):
                 tell(True)
@@ -242,9 +281,21 @@ class Fleet:
         else:
             caches.unfollow(name)
 
+    def _forget_cache(self, state: ReplicaState) -> None:
+        if self._present(state):
+            self.router.caches.forget(state.backend.name)
+
     def _present(self, state: ReplicaState) -> bool:
         """False if the replica has been removed or replaced: a late answer of it says nothing of the present one."""
         return self._states.get(state.backend.name) is state
+
+
+def _predicted(state: ReplicaState, prompt: Prompt, cached: float) -> float | None:
+    if state.load is None or state.load.step_model is None:
+        return None
+    replica = state.published(state.load)
+    own = own_prefill_seconds(replica, prompt.tokens, cached)
+    return seconds_to_first_token(replica, prompt.tokens, cached, own)
 
 
 def _unknown(names: Collection[str]) -> UnknownModel:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from sluice_gateway.replicas.answer_record import AnswerRecord
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.load import Load
 from sluice_gateway.routing import Replica
@@ -36,6 +37,7 @@ class ReplicaState:
     engine: str = ""  # the process that they came from; "" before the first
     foreign: int = 0  # requests at it beside this gateway's, at the last scrape
     unanswered: dict[int, Callable[[bool], None]] = field(default_factory=dict)  # by attempt: told if it is silent
+    record: AnswerRecord = field(default_factory=AnswerRecord)
 
     @property
     def ready(self) -> bool:
@@ -61,21 +63,24 @@ class ReplicaState:
         return self.backend.model in (None, model) and (self.load is None or self.load.model == model)
 
     def replica(self) -> Replica:
-        """The replica for the routing policy.
+        """The replica for the routing policy, without the load that its answers contradict."""
+        if self.load is not None and not self.record.is_contradicted:
+            return self.published(self.load)
+        return Replica(
+            self.backend.name,
+            self.ready,
+            running=self.in_flight,
+            limit=self.in_flight + 1,
+            prefill_tokens=self.uncached_tokens,
+            other_zone=self.backend.other_zone,
+        )
+
+    def published(self, load: Load) -> Replica:
+        """The replica by its document.
 
         A document is up to one scrape old, and counts the requests of all gateways: requests of this gateway beyond
         its count were sent since. Of this gateway's prompts the uncached part is known, so it replaces the whole.
         """
-        load = self.load
-        if load is None:
-            return Replica(
-                self.backend.name,
-                self.ready,
-                running=self.in_flight,
-                limit=self.in_flight + 1,
-                prefill_tokens=self.uncached_tokens,
-                other_zone=self.backend.other_zone,
-            )
         newer = max(0, self.in_flight - load.running - load.waiting)
         starting = min(newer, max(0, load.limit - load.running))
         return Replica(
