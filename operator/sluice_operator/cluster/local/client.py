@@ -16,16 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from sluice import contract
-from sluice_operator.cluster.client import (
-    ClusterError,
-    Endpoint,
-    Key,
-    Object,
-    Objects,
-    controller_of,
-    oldest_of,
-    served_name,
-)
+from sluice_operator.cluster import client
+from sluice_operator.cluster.client import ClusterError, Endpoint, Object, Objects, controller_of, served_name
 from sluice_operator.cluster.local.deployment_controller import Replica, Scale, next_actions
 from sluice_operator.cluster.local.kubelet import KubeletPeriods, LocalPod
 from sluice_operator.cluster.local.launch import (
@@ -117,9 +109,9 @@ class LocalCluster:
         """Return the LLMDeployments of the namespace with this served name."""
         return [each for each in await self.list(contract.KIND, namespace, {}) if served_name(each) == name]
 
-    async def oldest_serving(self, name: str) -> Key | None:
+    async def oldest_serving(self, name: str) -> client.Key | None:
         """Return the oldest LLMDeployment with this served name."""
-        return oldest_of(await self.list(contract.KIND, "", {}), name)
+        return client.oldest_of(await self.list(contract.KIND, "", {}), name)
 
     def is_watched(self, kind: str) -> bool:
         """True: all objects are in memory."""
