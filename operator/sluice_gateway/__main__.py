@@ -1,6 +1,7 @@
 """The process of `sluice gateway`, which starts it: `python -m sluice_gateway ARGUMENTS`, as JSON.
 
-Exits 0 after a drain, 2 for files or addresses that cannot be used, with one sentence on stderr.
+Exits 0 after a drain, 1 if the drain's budget was spent or a second signal came before all requests were answered, and 2 for
+files or addresses that cannot be used, with one sentence on stderr.
 """
 
 import sys
@@ -28,11 +29,10 @@ def main(text: str) -> int:
     write_together("sluice.gateway.request")
     arguments = parse(text)
     try:
-        run(_opened(arguments), DrainTimes(arguments.grace_seconds, arguments.drain_seconds))
+        return run(_opened(arguments), DrainTimes(arguments.grace_seconds, arguments.drain_seconds))
     except (BadSource, ClusterError, KeysInvalid, PortTaken) as error:
         sys.stderr.write(f"{error}\n")
         return contract.EXIT_USAGE
-    return 0
 
 
 def _opened(arguments: Arguments) -> Callable[[], AbstractAsyncContextManager[Gateway]]:

@@ -3,6 +3,7 @@
     serving ──SIGTERM──► unready, still serving ──grace──► rejecting ──no request in flight, or the budget──► closed
 
 Endpoints lag: for some seconds after a pod turns unready, clients still connect to it. A second signal ends it at once.
+What is in flight at the end is told so: a stream by its last event, other requests by a 503.
 """
 
 import asyncio
@@ -34,11 +35,14 @@ class DrainTimes:
     budget: float = 300.0
 
 
-def run(gateway: Callable[[], AbstractAsyncContextManager[Gateway]], times: DrainTimes) -> None:
-    """Serve by the gateway that `gateway()` opens until SIGTERM or SIGINT, then drain. Raises what opening it raises."""
+def run(gateway: Callable[[], AbstractAsyncContextManager[Gateway]], times: DrainTimes) -> int:
+    """Serve by the gateway that `gateway()` opens until SIGTERM or SIGINT, then drain. Raises what opening it raises.
+
+    Returns the exit code: EXIT_FAILED if requests had to be cut off.
+    """
     _raise_open_files()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(gateway, times))
+        return runner.run(_serve(gateway, times))
 
 
 def _raise_open_files() -> None:
@@ -50,7 +54,7 @@ def _raise_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-async def _serve(open_gateway: Callable[[], AbstractAsyncContextManager[Gateway]], times: DrainTimes) -> None:
+async def _serve(open_gateway: Callable[[], AbstractAsyncContextManager[Gateway]], times: DrainTimes) -> int:
     signals: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,6 +65,10 @@ async def _serve(open_gateway: Callable[[], AbstractAsyncContextManager[Gateway]
             log.info("listening on %s, metrics on %s", gateway.url, gateway.admin_url)
             await signals.get()
             await drain(gateway, signals, times)
+            cut = await gateway.cut()
+            if cut:
+                log.warning("%d requests were still in flight and are cut off", cut)
+            return contract.EXIT_FAILED if cut else contract.EXIT_OK
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
@@ -77,8 +85,6 @@ async def drain(gateway: Gateway, signals: asyncio.Queue[None], times: DrainTime
         idle = asyncio.create_task(gateway.idle())
         if not second.done():
             await asyncio.wait({second, idle}, timeout=times.budget, return_when=asyncio.FIRST_COMPLETED)
-        if not idle.done():
-            log.warning("%d requests are cut off", gateway.in_flight)
         idle.cancel()
     finally:
         second.cancel()

@@ -4,10 +4,11 @@ The raw path is matched before any decoding: `//v1/models`, `%2e%2e` or a traili
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -23,8 +24,10 @@ from sluice_gateway.headers import request_id_of
 from sluice_gateway.keys.gatekeeper import Gatekeeper
 from sluice_gateway.metrics import GatewayMetrics
 from sluice_gateway.request_log import RequestWay
+from sluice_gateway.streaming import PASSING, break_off
 
 MAX_IN_FLIGHT: Final = 8192
+FLUSH_SECONDS: Final = 1.0  # for the last bytes of requests that are cut off, as engines give
 
 Handler = Callable[[web.BaseRequest, RequestWay], Awaitable[web.StreamResponse]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler
@@ -61,13 +64,32 @@ class DataPort:
         self._loopback = loopback
         self._idle = asyncio.Event()
         self._idle.set()
-        self.in_flight = 0
+        self._handling: dict[asyncio.Task[Any], web.BaseRequest] = {}
+        self._is_cut = False
         self.draining = False
         metrics.in_flight.set_function(lambda: self.in_flight)
+
+    @property
+    def in_flight(self) -> int:
+        """Number of requests in flight."""
+        return len(self._handling)
 
     async def idle(self) -> None:
         """Return once no request is in flight."""
         await self._idle.wait()
+
+    async def cut(self) -> None:
+        """End the requests in flight with an error: as the last event of a stream that has begun, as a 503 before.
+
+        Clients have FLUSH_SECONDS to read it; then their connections are aborted.
+        """
+        self.draining = self._is_cut = True
+        for task in list(self._handling):
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.idle(), FLUSH_SECONDS)
+        for request in list(self._handling.values()):
+            _abandoned(request)
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Respond to one request, count it and log its way."""
@@ -94,15 +116,7 @@ class DataPort:
 
     async def _respond(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
         try:
-            handler = self._admitted(request, way)
-            self.in_flight += 1
-            self._idle.clear()
-            try:
-                return await handler(request, way)
-            finally:
-                self.in_flight -= 1
-                if not self.in_flight:
-                    self._idle.set()
+            return await self._counted(self._admitted(request, way), request, way)
         except ApiError as error:
             way.error = error.code
             self._metrics.rejected(error)
@@ -115,6 +129,36 @@ class DataPort:
             if not has_begun(request):
                 return self._own(request, way, InternalError(way.request_id))
             return _abandoned(request)
+
+    async def _counted(self, handler: Handler, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
+        """Handle a request, which is in flight meanwhile. Raises ApiError."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request is handled by a task")
+        self._handling[task] = request
+        self._idle.clear()
+        try:
+            return await handler(request, way)
+        except asyncio.CancelledError:
+            if not self._is_cut:  # its client has disconnected
+                raise
+            task.uncancel()
+            return await self._cut_off(request, way)
+        finally:
+            del self._handling[task]
+            if not self._handling:
+                self._idle.set()
+
+    async def _cut_off(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
+        """End a request at the end of a drain. Raises Unavailable before its response has begun."""
+        error, passing = draining(), request.get(PASSING)
+        if not has_begun(request):
+            raise error
+        way.error = error.code
+        if passing is None:
+            return _abandoned(request)
+        await break_off(passing, error)
+        return passing.response
 
     def _own(self, request: web.BaseRequest, way: RequestWay, error: ApiError) -> web.Response:
         response = error_response(request, error)

@@ -219,6 +219,13 @@ class Gateway:
         if self._data is not None:
             await self._data.idle()
 
+    async def cut(self) -> int:
+        """End the requests in flight with an error; returns their number."""
+        cut = self.in_flight
+        if self._data is not None and cut:
+            await self._data.cut()
+        return cut
+
     async def close(self) -> None:
         """Close all sockets."""
         for task in self._tasks:

@@ -9,9 +9,9 @@ from aiohttp import web
 
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.connection_limits import WRITE_SECONDS
-from sluice.httpapi.errors import ClientTooSlow
+from sluice.httpapi.errors import ApiError, ClientTooSlow
 from sluice.httpapi.streamed_response import StreamedResponse, takes
-from sluice_gateway.errors import UpstreamLost, sse_error
+from sluice_gateway.errors import sse_error
 from sluice_gateway.headers import forwarded_headers
 from sluice_gateway.upstream.answer import Answer
 from sluice_gateway.upstream.errors import UpstreamError
@@ -89,7 +89,11 @@ class Passing:
     request: web.BaseRequest
     response: StreamedResponse
     stream: Stream
+    is_events: bool = False
     write_seconds: float = WRITE_SECONDS
+
+
+PASSING: Final = web.RequestKey("passing", Passing)  # of a request whose response has begun
 
 
 async def relay(answer: Begun, passing: Passing, on_tokens: Callable[[int], None]) -> bool:
@@ -131,16 +135,16 @@ async def _write(passing: Passing, part: bytes, *, last: bool) -> None:
         raise ClientTooSlow from error
 
 
-async def break_off(passing: Passing, *, events: bool) -> None:
-    """End a response that no replica completes. `events`: it is an event stream.
+async def break_off(passing: Passing, error: ApiError) -> None:
+    """End a response that is not completed.
 
-    An event stream ends with an error event; any other response is aborted, because a clean end would make a partial
+    An event stream ends with an event of the error; any other response is aborted, because a clean end would make a partial
     response look complete.
     """
     request, response = passing.request, passing.response
-    if events:
+    if passing.is_events:
         await response.write(b"" if passing.stream.last.endswith(EVENT_ENDS) else EVENT_ENDS[0])
-        await response.write(sse_error(request.rel_url.raw_path, UpstreamLost()))
+        await response.write(sse_error(request.rel_url.raw_path, error))
         await response.write_eof()
     elif request.transport is not None:
         request.transport.abort()

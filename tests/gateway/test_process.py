@@ -5,6 +5,8 @@ import json
 import re
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import msgspec
@@ -12,11 +14,12 @@ import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
+from sluice import contract
 from sluice.cli import app
 from sluice_gateway.arguments import Arguments, parse
 from sluice_gateway.process import DrainTimes, drain
 from sluice_gateway.replicas.static import BadBackend, parse_backend
-from tests.gateway.engines import CHAT, FakeEngine, gateway_over
+from tests.gateway.engines import CHAT, FakeEngine, gateway_over, load_document
 
 
 def test_a_backend_has_a_data_and_an_admin_address() -> None:
@@ -57,6 +60,30 @@ async def test_a_drain_waits_for_requests_in_flight_and_no_longer_than_its_budge
             assert response.status == 200
 
 
+@asynccontextmanager
+async def command(engine: FakeEngine, *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """`sluice gateway` over one engine, as a process, and its URL."""
+    await engine.start()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sluice", "gateway", "--backend", f"{engine.backend.url},{engine.backend.admin_url}",
+        "--port", "0", "--admin-port", "0", "--grace-seconds", "0", "--log-format", "json", *options,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        line = json.loads(await process.stderr.readline())
+        yield process, re.findall(r"http://\S+?(?=,)", line["message"])[0]
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await engine.stop()
+
+
+async def logged(process: asyncio.subprocess.Process) -> list[dict[str, object]]:
+    assert process.stderr is not None
+    return [json.loads(line) for line in (await process.stderr.read()).splitlines()]
+
+
 async def test_sigterm_ends_the_command_with_zero_after_its_requests() -> None:
     release, arrived = asyncio.Event(), asyncio.Event()
 
@@ -66,31 +93,78 @@ async def test_sigterm_ends_the_command_with_zero_after_its_requests() -> None:
         return web.json_response({"from": "r0"})
 
     engine = FakeEngine("r0", answer=slow)
-    await engine.start()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sluice", "gateway", "--backend", f"{engine.backend.url},{engine.backend.admin_url}",
-        "--port", "0", "--admin-port", "0", "--grace-seconds", "0", "--log-format", "json",
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
+    async with command(engine) as (process, url), aiohttp.ClientSession() as client:
+        asked = asyncio.create_task(client.post(url + CHAT, json={"model": "chat"}))
+        await arrived.wait()
+        process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
-        line = json.loads(await process.stderr.readline())
-        url = re.findall(r"http://\S+?(?=,)", line["message"])[0]
-        async with aiohttp.ClientSession() as client:
-            asked = asyncio.create_task(client.post(url + CHAT, json={"model": "chat"}))
-            await arrived.wait()
-            process.send_signal(signal.SIGTERM)
-            await process.stderr.readline()
-            release.set()
-            async with await asked as response:
-                assert (response.status, await response.json()) == (200, {"from": "r0"})
-        rest = [json.loads(line) for line in (await process.stderr.read()).splitlines()]
+        await process.stderr.readline()
+        release.set()
+        async with await asked as response:
+            assert (response.status, await response.json()) == (200, {"from": "r0"})
+        rest = await logged(process)
         assert await process.wait() == 0
-        assert [one["way"] for one in rest if "way" in one] == [[f"{engine.backend.host}:{engine.backend.port}"]]
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await engine.stop()
+    assert [one["way"] for one in rest if "way" in one] == [[f"{engine.backend.host}:{engine.backend.port}"]]
+
+
+@pytest.mark.parametrize("ends_by", ["its budget", "a second signal"])
+async def test_what_a_drain_cuts_off_is_told_so_and_the_exit_code_tells_it(ends_by: str) -> None:
+    arrived = asyncio.Semaphore(0)
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        kind = (await request.json())["user"]
+        response = web.StreamResponse(headers={} if kind != "stream" else {"Content-Type": "text/event-stream"})
+        if kind != "silent":
+            await response.prepare(request)
+            await response.write(b"data: 1\n\ndata: 2")  # cut in the middle of an event
+        arrived.release()
+        await asyncio.Event().wait()
+        return response
+
+    budget = "0.2" if ends_by == "its budget" else "3600"
+    engine = FakeEngine("r0", load_document(limit=3), endless)
+    async with command(engine, "--drain-seconds", budget) as (process, url), aiohttp.ClientSession(url) as client:
+        asked = [asyncio.create_task(client.post(CHAT, json={"user": kind})) for kind in ("stream", "silent", "file")]
+        for _ in asked:
+            await arrived.acquire()
+        asked.append(asyncio.create_task(client.post(CHAT, json={"user": "queued"})))
+        stream, file = await asked[0], await asked[2]
+        assert await stream.content.readuntil(b"2") == b"data: 1\n\ndata: 2"
+        process.send_signal(signal.SIGTERM)
+        if ends_by == "a second signal":
+            assert process.stderr is not None
+            await process.stderr.readline()
+            process.send_signal(signal.SIGTERM)
+        before, event = (await stream.read()).split(b"data: ")
+        error = json.loads(event)["error"]
+        assert (before, error["type"], error["code"]) == (b"\n\n", "service_unavailable", "draining")
+        with pytest.raises(aiohttp.ClientPayloadError):  # a clean end would make it look complete
+            await file.read()
+        for each in (asked[1], asked[3]):
+            async with await each as response:
+                assert (response.status, response.headers["Retry-After"]) == (503, "1")
+                assert (await response.json())["error"]["code"] == "draining"
+        rest = await logged(process)
+        assert await process.wait() == contract.EXIT_FAILED
+    assert [one["error"] for one in rest if "way" in one] == ["draining"] * 4
+
+
+async def test_a_client_that_does_not_read_does_not_prolong_a_drain() -> None:
+    async def flood(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        while True:
+            await response.write(b"data: " + b"a" * 65536 + b"\n\n")
+
+    async with (
+        gateway_over(FakeEngine("r0", answer=flood)) as gateway,
+        aiohttp.ClientSession() as client,
+        client.post(gateway.url + CHAT, json={}) as response,
+    ):
+        assert response.status == 200
+        assert await gateway.cut() == 1
+        async with asyncio.timeout(5):
+            await gateway.idle()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from sluice.httpapi.body import read_body, release
 from sluice.httpapi.connection_limits import WRITE_SECONDS
 from sluice.httpapi.errors import NotFound, Unavailable
 from sluice_gateway.conversation import Conversation, read_conversation
+from sluice_gateway.errors import UpstreamLost
 from sluice_gateway.forwarding.dispatch import Claim, Dispatcher
 from sluice_gateway.forwarding.patience import patience
 from sluice_gateway.forwarding.resume import ResumableStream
@@ -35,7 +36,7 @@ from sluice_gateway.request_log import RequestWay
 from sluice_gateway.routing import Prompt, draw_of, prefix_hashes
 from sluice_gateway.routing.prefix_hashes import STEP_BYTES
 from sluice_gateway.routing.revisions import NEVER
-from sluice_gateway.streaming import Begun, Passing, PlainStream, break_off, relay, start
+from sluice_gateway.streaming import PASSING, Begun, Passing, PlainStream, break_off, relay, start
 from sluice_gateway.upstream.answer import Answer
 from sluice_gateway.upstream.errors import ConnectFailed, ConnectTimedOut, NotHttp, UpstreamError
 from sluice_gateway.upstream.pool import Connections, Request
@@ -277,7 +278,8 @@ class Proxy:
         if not resumable:
             offer.release()
         response = await start(offer.request, answer)
-        passing = Passing(offer.request, response, stream, self._options.write_seconds)
+        passing = Passing(offer.request, response, stream, answer.upstream.is_events, self._options.write_seconds)
+        offer.request[PASSING] = passing
         complete = await self._relayed(offer, attempt, answer, passing)
         self._count_revision(offer, attempt, _result(offer, attempt, answer, complete))
         self._out_if_garbage(attempt, answer.upstream)
@@ -287,8 +289,9 @@ class Proxy:
             await response.write_eof(stream.end())
             return response
         self._metrics.broken_streams.inc()
-        offer.way.error = "upstream_lost"
-        await break_off(passing, events=answer.upstream.is_events)
+        lost = UpstreamLost()
+        offer.way.error = lost.code
+        await break_off(passing, lost)
         return response
 
     def _out_if_garbage(self, attempt: Attempt, upstream: Answer) -> None:
