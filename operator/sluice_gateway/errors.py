@@ -1,12 +1,19 @@
 """The gateway's own errors as responses, and as the last event of a stream that has begun."""
 
 import json
-from typing import Final
+from typing import Any, Final
 
+import orjson
 from aiohttp import web
 
 from sluice.httpapi.errors import ApiError, Unavailable
 
+EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
+ERROR_BYTES: Final = 2048  # an error event is smaller
+LOST_CODES: Final = frozenset(
+    {"draining", "internal_error"}
+)  # of an engine that stops, or whose engine process has died
+LOST_TYPES: Final = frozenset({"api_error", "overloaded_error"})  # Anthropic's errors have no code
 NO_ROOM_SECONDS: Final = 1.0  # until a client whom a bound of the gateway itself rejects should come again
 
 
@@ -60,3 +67,24 @@ def sse_error(path: str, error: ApiError) -> bytes:
     body = error.body_for(path)
     name = b"event: error\n" if "type" in json.loads(body) else b""
     return name + b"data: " + body + b"\n\n"
+
+
+def ends_broken(events: bytes) -> bool:
+    """Whether events end with an error event by which an engine breaks a stream off, in the format of any API.
+
+    Another engine may complete such a stream. An error of the request itself would come from there as well.
+    """
+    if not events.endswith(EVENT_ENDS):
+        return False
+    event = events.rstrip(b"\r\n")[-ERROR_BYTES:].rpartition(b"\n\n")[2]
+    data = event[event.find(b"data:") + len(b"data:") :]
+    if b'"error"' not in data:  # as the last event of nearly every stream
+        return False
+    try:
+        document: Any = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    if not isinstance(document, dict):
+        return False
+    error = document if isinstance(document.get("code"), str) else document.get("error")
+    return isinstance(error, dict) and (error.get("code") in LOST_CODES or error.get("type") in LOST_TYPES)

@@ -11,12 +11,10 @@ from sluice.httpapi.connection import Connection
 from sluice.httpapi.connection_limits import WRITE_SECONDS
 from sluice.httpapi.errors import ApiError, ClientTooSlow
 from sluice.httpapi.streamed_response import StreamedResponse, takes
-from sluice_gateway.errors import sse_error
+from sluice_gateway.errors import ERROR_BYTES, EVENT_ENDS, ends_broken, sse_error
 from sluice_gateway.headers import forwarded_headers
 from sluice_gateway.upstream.answer import Answer
 from sluice_gateway.upstream.errors import UpstreamError
-
-EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +55,10 @@ class Stream(Protocol):
     complete: bool
     resumable: bool
 
+    @property
+    def broken(self) -> bool:
+        """Whether what has come ends with an error event by which its replica breaks it off."""
+
     def take(self, chunk: bytes) -> bytes:
         """More bytes have come; returns those that are passed on now."""
 
@@ -72,9 +74,14 @@ class PlainStream:
     def __init__(self) -> None:
         self.last = b""
 
+    @property
+    def broken(self) -> bool:
+        """Whether it ends with an error event, which has been passed on."""
+        return ends_broken(self.last)
+
     def take(self, chunk: bytes) -> bytes:
         """All of it."""
-        self.last = chunk
+        self.last = chunk if self.last.endswith(EVENT_ENDS) else self.last[-ERROR_BYTES:] + chunk
         return chunk
 
     def end(self) -> bytes:
@@ -97,15 +104,17 @@ PASSING: Final = web.RequestKey("passing", Passing)  # of a request whose respon
 
 
 async def relay(answer: Begun, passing: Passing, on_tokens: Callable[[int], None]) -> bool:
-    """Pass a response on. True at its end, False if the replica did not complete it.
+    """Pass a response on. True at its end, False if the replica did not complete it or ended it with an error event.
 
     `on_tokens` is told of output tokens: one per event, which is what an engine sends per step without speculation.
     """
     upstream, stream = answer.upstream, passing.stream
     chunk, events = answer.first, upstream.is_events
     while chunk:
-        last = upstream.at_end
-        part = stream.take(chunk) + stream.end() if last else stream.take(chunk)
+        part = stream.take(chunk)
+        last = upstream.at_end and not (events and stream.broken)
+        if last:
+            part += stream.end()
         if part:
             await _write(passing, part, last=last)
             if events:
@@ -116,7 +125,7 @@ async def relay(answer: Begun, passing: Passing, on_tokens: Callable[[int], None
         except UpstreamError:
             return False
         chunk = upstream.take()
-    return True
+    return not (events and stream.broken)
 
 
 async def _write(passing: Passing, part: bytes, *, last: bool) -> None:
@@ -138,12 +147,14 @@ async def _write(passing: Passing, part: bytes, *, last: bool) -> None:
 async def break_off(passing: Passing, error: ApiError) -> None:
     """End a response that is not completed.
 
-    An event stream ends with an event of the error; any other response is aborted, because a clean end would make a partial
-    response look complete.
+    An event stream ends with an event of the error, or with that of its replica; any other response is aborted, because a
+    clean end would make a partial response look complete.
     """
-    request, response = passing.request, passing.response
-    if passing.is_events:
-        await response.write(b"" if passing.stream.last.endswith(EVENT_ENDS) else EVENT_ENDS[0])
+    request, response, stream = passing.request, passing.response, passing.stream
+    if passing.is_events and stream.broken:
+        await response.write_eof(stream.end())
+    elif passing.is_events:
+        await response.write(b"" if stream.last.endswith(EVENT_ENDS) else EVENT_ENDS[0])
         await response.write(sse_error(request.rel_url.raw_path, error))
         await response.write_eof()
     elif request.transport is not None:

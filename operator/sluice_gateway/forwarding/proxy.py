@@ -283,12 +283,12 @@ class Proxy:
         complete = await self._relayed(offer, attempt, answer, passing)
         self._count_revision(offer, attempt, _result(offer, attempt, answer, complete))
         self._out_if_garbage(attempt, answer.upstream)
-        if not complete and resumable:
-            complete = await self._goes_on(offer, passing)
+        if not complete:
+            self._metrics.broken_streams.inc()
+            complete = resumable and await self._goes_on(offer, passing)
         if complete:
             await response.write_eof(stream.end())
             return response
-        self._metrics.broken_streams.inc()
         lost = UpstreamLost()
         offer.way.error = lost.code
         await break_off(passing, lost)
@@ -344,6 +344,8 @@ class Proxy:
                         answer.upstream.close()
                     elif await self._relayed(offer, attempt, answer, passing):
                         return True
+                    else:
+                        self._metrics.broken_streams.inc()
             finally:
                 self._fleet.end(attempt)
         return False

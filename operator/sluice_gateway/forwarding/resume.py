@@ -11,8 +11,8 @@ import orjson
 
 from sluice import contract
 from sluice.httpapi.body import parse_object
+from sluice_gateway.errors import ends_broken
 
-PATHS: Final = frozenset({contract.PATH_CHAT_COMPLETIONS, contract.PATH_COMPLETIONS})
 MAX_HELD: Final = 4 * 1024 * 1024  # bytes of events without a comment; no engine writes so many at once
 _MARK: Final = contract.SSE_TOKENS.encode()
 _DATA: Final = b"data: "
@@ -32,6 +32,11 @@ class ResumableStream:
         self.last = b""
         self.complete = False
         self.resumable = True
+
+    @property
+    def broken(self) -> bool:
+        """Whether it ends with an error event of its engine, which no comment follows and which is not passed on yet."""
+        return not self.complete and ends_broken(self._held or self.last)
 
     def take(self, chunk: bytes) -> bytes:
         """More bytes of the stream; returns the events that may be passed on."""
