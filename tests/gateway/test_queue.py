@@ -29,7 +29,7 @@ class Held:
     now: int = 0
     most: int = 0
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.order.append(str(body["user"]))
         self.now += 1

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice_gateway.forwarding.dispatch import Claim, Dispatcher
 from sluice_gateway.forwarding.retry_budget import RESERVE, SHARE, RetryBudget
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.fleet import Fleet
@@ -17,12 +18,12 @@ outcomes_drawn = st.lists(st.sampled_from(["answered", "lost", "rejected", "refu
     st.sampled_from(POLICIES),
     st.lists(st.tuples(outcomes_drawn, st.sets(st.integers(0, 5))), min_size=1, max_size=40),
 )
-def test_no_replica_gets_a_request_twice_and_the_budget_holds(
+async def test_no_replica_gets_a_request_twice_and_the_budget_holds(
     replicas: int, policy: str, requests: list[tuple[list[str], set[int]]]
 ) -> None:
     backends = [Backend(f"r{number}", "127.0.0.1", 1 + number) for number in range(replicas)]
     fleet = Fleet(lambda: backends, policy)  # type: ignore[arg-type]
-    budget, retries = RetryBudget(), 0
+    dispatcher, budget, retries = Dispatcher(fleet, None), RetryBudget(), 0
     prompt = Prompt(100.0, (1, 2), 50.0)
     for number, (outcomes, back) in enumerate(requests, 1):
         for place, state in enumerate(fleet.states()):
@@ -31,15 +32,14 @@ def test_no_replica_gets_a_request_twice_and_the_budget_holds(
         budget.request()
         tried: list[str] = []
         for outcome in outcomes:
-            state_or_none = fleet.another(prompt, None, tried)
-            if state_or_none is None:
+            attempt, _ = await dispatcher.place(prompt, None, Claim(), tried)
+            if attempt is None:
                 break
-            assert state_or_none.fault is None
-            assert state_or_none.backend.name not in tried
-            tried.append(state_or_none.backend.name)
-            attempt = fleet.begin(state_or_none, prompt)
+            assert attempt.state.fault is None
+            assert attempt.state.backend.name not in tried
+            tried.append(attempt.state.backend.name)
             if outcome == "refused":
-                fleet.out(state_or_none, REFUSES)
+                fleet.out(attempt.state, REFUSES)
             fleet.end(attempt)
             if outcome == "answered" or (outcome != "refused" and not budget.take()):
                 break

@@ -1,12 +1,12 @@
-"""Where a request goes first: to the best replica with room, or into the queue of its model until one has room.
+"""Where a request goes: to the best replica with room, or into the queue of its model until one has room.
 
-A replica has room while fewer requests are at it than its published concurrency limit. Its own queue is used by no gateway,
+The same holds for a request that a replica has not answered, which goes only where it has not been. A replica has room while fewer requests are at it than its published concurrency limit. Its own queue is used by no gateway,
 because a request that waits there cannot start elsewhere sooner.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -23,25 +23,30 @@ WORDS: Final = {
     "queue_full": "The queue is full",
     "queue_bytes_full": "The bodies of the waiting requests take all memory that they may",
     "wait_too_long": "The wait would be too long",
-    "displaced": "Requests of higher priority have taken the place of this one in the full queue",
+    "displaced": "Requests of higher priority, or older ones, have taken the place of this one in the full queue",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who asks, and how urgently. `ttft_seconds`: the request's own target for its first token, None without one."""
+    """Who asks, how urgently and since when. `deadline`: when its first token is due, infinite without a target of its own.
+
+    Both times are of the dispatcher's clock.
+    """
 
     tenant: str = ""
     weight: float = 1.0
     priority: int = 0
-    ttft_seconds: float | None = None
+    deadline: float = inf
     size: int = 0
+    arrived_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
     prompt: Prompt
-    placed: asyncio.Future[Attempt]
+    tried: Collection[str]
+    placed: asyncio.Future[Attempt | None]  # None: no replica is left to try
 
 
 class Dispatcher:
@@ -67,29 +72,37 @@ class Dispatcher:
         """The queues in which requests wait."""
         return list(self._queues.values())
 
-    async def first(self, prompt: Prompt, model: str | None, claim: Claim) -> tuple[Attempt | None, bool]:
-        """The request's first attempt, which has begun, and whether it waited in the queue; None without any replica.
+    async def place(
+        self, prompt: Prompt, model: str | None, claim: Claim, tried: Collection[str] = ()
+    ) -> tuple[Attempt | None, bool]:
+        """An attempt that has begun, at a replica that is not among the tried ones, and whether the request waited for it.
 
-        Raises UnknownModel, and Unavailable for a request that the queue rejects.
+        None without any such replica. Raises UnknownModel, and Unavailable for a request that the queue rejects.
         """
-        order = self._fleet.order(prompt, model)
+        if tried:
+            self._fleet.router.same_turn()
+        order = self._fleet.order(prompt, model, tried)
         if not order:
             return None, False
         if self._limits is None or not any(state.ready for state in order):
-            return self._fleet.begin(order[0], prompt), False
-        state = None if model in self._queues else with_room(order)
+            elsewhere = with_room(order) if tried else None
+            return self._fleet.begin(elsewhere or order[0], prompt), False
+        state = with_room(order)
+        if state is not None and model in self._queues:
+            self.place_waiting()  # they go first; what is left is where none of them may go
+            state = with_room(order)
         if state is not None:
             return self._fleet.begin(state, prompt), False
-        return await self._queued(prompt, model, claim, self._limits), True
+        waiter = _Waiter(prompt, tuple(tried), asyncio.get_running_loop().create_future())
+        return await self._queued(waiter, model, claim, self._limits), True
 
-    async def _queued(self, prompt: Prompt, model: str | None, claim: Claim, limits: QueueLimits) -> Attempt:
+    async def _queued(self, waiter: _Waiter, model: str | None, claim: Claim, limits: QueueLimits) -> Attempt | None:
         now, number = self._clock(), next(self._numbers)
         queue = self._queues.setdefault(model, FleetQueue(limits))
-        deadline = inf if claim.ttft_seconds is None else now + claim.ttft_seconds
+        work = max(1.0, waiter.prompt.tokens)
         item = Waiting(
-            number, claim.tenant, claim.weight, claim.priority, deadline, max(1.0, prompt.tokens), claim.size, now
+            number, claim.tenant, claim.weight, claim.priority, claim.deadline, work, claim.size, claim.arrived_at
         )
-        waiter = _Waiter(prompt, asyncio.get_running_loop().create_future())
         self._waiters[number] = waiter
         try:
             for rejected, why in queue.offer(item, now).items():
@@ -121,22 +134,32 @@ class Dispatcher:
             self._drop_if_empty(model)
 
     def _place(self, model: str | None, queue: FleetQueue) -> None:
-        now = self._clock()
-        while (item := queue.peek(now)) is not None:
+        now, passed_over = self._clock(), set[int]()
+        while (item := queue.peek(now, passed_over)) is not None:
             waiter = self._waiters[item.number]
             if waiter.placed.done():  # its client has gone
                 queue.leave(item.number)
                 continue
-            state = with_room(self._fleet.order(waiter.prompt, model))
-            if state is None:
+            order = self._fleet.order(waiter.prompt, model)
+            untried = [state for state in order if state.backend.name not in waiter.tried]
+            if waiter.tried and not untried:
+                queue.leave(item.number)
+                waiter.placed.set_result(None)
+            elif (state := with_room(untried)) is not None:
+                queue.start(item, now)
+                waiter.placed.set_result(self._fleet.begin(state, waiter.prompt))
+            elif with_room(order) is not None:  # where this request has been, another one may start
+                passed_over.add(item.number)
+            else:
                 return
-            queue.pop(now)
-            waiter.placed.set_result(self._fleet.begin(state, waiter.prompt))
 
     def _give_back(self, waiter: _Waiter) -> None:
         """End an attempt that has begun for a request that no longer waits."""
-        if waiter.placed.done() and not waiter.placed.cancelled() and waiter.placed.exception() is None:
-            self._fleet.end(waiter.placed.result())
+        placed = waiter.placed
+        if placed.done() and not placed.cancelled() and placed.exception() is None:
+            attempt = placed.result()
+            if attempt is not None:
+                self._fleet.end(attempt)
 
     def _drop_if_empty(self, model: str | None) -> None:
         """A queue exists while requests wait in it, so that names of models take no memory."""

@@ -7,8 +7,9 @@ never buffered beyond their first bytes.
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from aiohttp import web
@@ -16,12 +17,14 @@ from multidict import CIMultiDict
 
 from sluice import contract
 from sluice.auth.caller import caller_of
-from sluice.httpapi.body import read_body, release
+from sluice.httpapi.body import read_body
 from sluice.httpapi.connection_limits import WRITE_SECONDS
 from sluice.httpapi.errors import NotFound, Unavailable
 from sluice_gateway.conversation import Conversation, read_conversation
 from sluice_gateway.errors import UpstreamLost
+from sluice_gateway.forwarding.accounting import Accounting, result_of
 from sluice_gateway.forwarding.dispatch import Claim, Dispatcher
+from sluice_gateway.forwarding.offer import Offer
 from sluice_gateway.forwarding.patience import patience
 from sluice_gateway.forwarding.resume import ResumableStream
 from sluice_gateway.forwarding.retry_budget import RetryBudget
@@ -67,28 +70,6 @@ class ProxyOptions:
     needs_unverified_key: Callable[[str | None], bool] = lambda _: False
 
 
-@dataclass(slots=True)
-class _Offer:
-    """A request that is offered to replicas. `arrived_at`: monotonic seconds when its body was complete."""
-
-    request: web.BaseRequest
-    body: bytes
-    model: str | None
-    prompt: Prompt
-    claim: Claim
-    charge: PromptCharge
-    way: RequestWay
-    hold_queue: HoldQueue
-    resume: bool
-    arrived_at: float
-
-    def release(self) -> None:
-        """Drop what only a retry needs: a stream may last for minutes, and a prompt may have megabytes."""
-        self.body = b""
-        self.prompt = self.prompt._replace(steps=())
-        release(self.request)
-
-
 class Proxy:
     """Sends requests to the replicas of a fleet."""
 
@@ -105,6 +86,7 @@ class Proxy:
         self._hold_queue_of = hold_queue_of
         self._metrics = metrics
         self._options = options
+        self._accounting = Accounting(fleet, metrics)
         self._budget = RetryBudget()
         self.dispatcher = Dispatcher(fleet, options.queue)
         metrics.refresh = self._count_waiting
@@ -123,7 +105,7 @@ class Proxy:
         finally:
             offer.charge.end()
 
-    async def _read(self, request: web.BaseRequest, way: RequestWay) -> _Offer:
+    async def _read(self, request: web.BaseRequest, way: RequestWay) -> Offer:
         """Read the request whole. The text of its conversation is not kept: the prompt stands for it."""
         path, posted = request.rel_url.raw_path, request.method == "POST"
         body = await read_body(request) if posted else b""
@@ -138,17 +120,20 @@ class Proxy:
         charge = PromptCharge(caller, round(prompt.tokens) if posted else 0)
         is_unverified = self._options.needs_unverified_key(model)
         priority = caller.priority(min(conversation.priority, 0) if is_unverified else conversation.priority)
-        claim = Claim(caller.tenant, caller.key.weight, priority, conversation.ttft_seconds, len(body))
+        deadline = inf if conversation.ttft_seconds is None else read_at + conversation.ttft_seconds
+        claim = Claim(caller.tenant, caller.key.weight, priority, deadline, len(body), read_at)
         hold_queue, resume = self._hold_queue_of(model), conversation.resume
-        return _Offer(request, body, model, prompt, claim, charge, way, hold_queue, resume, arrived_at=read_at)
+        return Offer(request, body, model, prompt, claim, charge, way, hold_queue, resume, arrived_at=read_at)
 
-    async def _place(self, offer: _Offer) -> Attempt | None:
-        """The request's first attempt, after its wait in the queue."""
+    async def _place(self, offer: Offer, tried: Sequence[str] = ()) -> Attempt | None:
+        """The request's next attempt, after its wait in the queue. Raises UnknownModel and Unavailable."""
         begun_at = time.monotonic()
-        attempt, waited = await self.dispatcher.first(offer.prompt, offer.model, offer.claim)
+        attempt, waited = await self.dispatcher.place(offer.prompt, offer.model, offer.claim, tried)
         if waited:
-            offer.way.queued_seconds = time.monotonic() - begun_at
-            self._metrics.queue_seconds.observe(offer.way.queued_seconds)
+            seconds = time.monotonic() - begun_at
+            offer.way.queued_seconds += seconds
+            if attempt is not None:
+                self._metrics.queue_seconds.observe(seconds)
         return attempt
 
     def _count_waiting(self) -> None:
@@ -171,7 +156,7 @@ class Proxy:
     def _draw(self, session: str) -> float:
         return draw_of(session) if session else self._options.draw()
 
-    async def _first_answer(self, offer: _Offer, attempt: Attempt | None) -> web.StreamResponse:
+    async def _first_answer(self, offer: Offer, attempt: Attempt | None) -> web.StreamResponse:
         """Try each replica once, as far as the budget of retries allows; without an answer, a 503 of a replica is returned.
 
         Raises Unavailable if there is none either.
@@ -185,21 +170,20 @@ class Proxy:
             try:
                 answer = await self._send(offer, attempt, received + 1)
                 if isinstance(answer, Begun):
-                    self._count_choice(offer, attempt, len(tried))
+                    self._accounting.choice(offer, attempt, len(tried))
                     try:
                         return await self._pass_on(offer, attempt, answer)
                     finally:
                         answer.upstream.close()
                 why = answer if isinstance(answer, str) else "rejected"
                 if why == "lost":
-                    self._count_revision(offer, attempt, "error")
+                    self._accounting.revision(offer, attempt, "error")
                 rejection = rejection if isinstance(answer, str) else answer
                 received += why != "refused"  # a refused connection carried no request: the next one is the first
                 offer.way.left(why)
             finally:
                 self._fleet.end(attempt)
-            state = self._fleet.another(offer.prompt, offer.model, tried) if self._may_retry(why) else None
-            attempt = None if state is None else self._fleet.begin(state, offer.prompt)
+            attempt = await self._place(offer, tried) if self._may_retry(why) else None
             if attempt is not None:
                 self._metrics.retries.labels(why).inc()
         if rejection is not None:
@@ -216,11 +200,11 @@ class Proxy:
             return False
         return True
 
-    def _may_go_on(self, offer: _Offer) -> bool:
+    def _may_go_on(self, offer: Offer) -> bool:
         """Whether another replica would get the request of one that is silent now. It takes nothing from the budget."""
         return self._budget.left and self._fleet.has_other(offer.model, offer.way.names)
 
-    async def _send(self, offer: _Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
+    async def _send(self, offer: Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
         """As `_exchange`. A replica that turns out to be silent loses the request, at once if another one may have it."""
         waiting = attempt.state.unanswered
         try:
@@ -233,7 +217,7 @@ class Proxy:
         except TimeoutError:
             return "lost"
 
-    async def _exchange(self, offer: _Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
+    async def _exchange(self, offer: Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
         """The replica's answer at its first bytes, its 503, or why there is neither: "refused" or "lost"."""
         request, backend, way = offer.request, attempt.state.backend, offer.way
         headers = engine_headers(request, way.request_id, number, way.waited_seconds)
@@ -269,7 +253,7 @@ class Proxy:
         upstream.close()
         return rejection
 
-    async def _pass_on(self, offer: _Offer, attempt: Attempt, answer: Begun) -> web.StreamResponse:
+    async def _pass_on(self, offer: Offer, attempt: Attempt, answer: Begun) -> web.StreamResponse:
         """Pass the answer on to its end; a stream that may go on elsewhere does, if its replica dies."""
         self._has_begun(offer, attempt, answer)
         offer.way.first_byte_seconds = time.monotonic() - offer.way.began_at
@@ -281,10 +265,11 @@ class Proxy:
         passing = Passing(offer.request, response, stream, answer.upstream.is_events, self._options.write_seconds)
         offer.request[PASSING] = passing
         complete = await self._relayed(offer, attempt, answer, passing)
-        self._count_revision(offer, attempt, _result(offer, attempt, answer, complete))
+        self._accounting.revision(offer, attempt, result_of(offer, attempt, answer, complete))
         self._out_if_garbage(attempt, answer.upstream)
         if not complete:
             self._metrics.broken_streams.inc()
+            self._fleet.end(attempt)  # it takes no room there while it waits for another replica
             complete = resumable and await self._goes_on(offer, passing)
         if complete:
             await response.write_eof(stream.end())
@@ -298,18 +283,18 @@ class Proxy:
         if upstream.is_garbage:
             self._fleet.out(attempt.state, NO_HTTP)
 
-    def _has_begun(self, offer: _Offer, attempt: Attempt, answer: Begun) -> None:
+    def _has_begun(self, offer: Offer, attempt: Attempt, answer: Begun) -> None:
         self._fleet.begun(attempt, answer.upstream.status, is_stream=answer.upstream.is_events)
-        self._record_cache(offer, attempt, answer)
+        self._accounting.cache(offer, attempt, answer)
         offer.charge.output(round(answer.number(contract.HEADER_OUTPUT_TOKENS)))
 
-    def _relayed(self, offer: _Offer, attempt: Attempt, answer: Begun, passing: Passing) -> Awaitable[bool]:
+    def _relayed(self, offer: Offer, attempt: Attempt, answer: Begun, passing: Passing) -> Awaitable[bool]:
         """Pass the replica's bytes on. False if it does not complete the answer."""
         if passing.stream.resumable:
             return self._relayed_unless_silent(offer, attempt, answer, passing)
         return relay(answer, passing, offer.charge.output)
 
-    async def _relayed_unless_silent(self, offer: _Offer, attempt: Attempt, answer: Begun, passing: Passing) -> bool:
+    async def _relayed_unless_silent(self, offer: Offer, attempt: Attempt, answer: Begun, passing: Passing) -> bool:
         """As `_relayed`. False once the replica turns out to be stopped."""
         waiting = attempt.state.unanswered
         try:
@@ -324,16 +309,18 @@ class Proxy:
             waiting.pop(id(attempt), None)
             answer.upstream.close()  # closes the connection unless the response was read to its end
 
-    async def _goes_on(self, offer: _Offer, passing: Passing) -> bool:
-        """Send the request of a broken stream to other replicas, with the tokens that the client has."""
+    async def _goes_on(self, offer: Offer, passing: Passing) -> bool:
+        """Send the request of a broken stream to other replicas, with the tokens that the client has. False if none ends it."""
         tried = list(offer.way.names)
         while isinstance(passing.stream, ResumableStream) and passing.stream.resumable and self._may_retry("lost"):
-            state = self._fleet.another(offer.prompt, offer.model, tried)
-            if state is None:
+            try:
+                attempt = await self._place(offer, tried)
+            except (Unavailable, UnknownModel):
+                attempt = None
+            if attempt is None:
                 return False
             offer.way.left("broken")
-            attempt = self._fleet.begin(state, offer.prompt)
-            tried.append(state.backend.name)
+            tried.append(attempt.state.backend.name)
             offer.way.tries(attempt)
             self._metrics.resumed.inc()
             try:
@@ -349,45 +336,6 @@ class Proxy:
             finally:
                 self._fleet.end(attempt)
         return False
-
-    def _record_cache(self, offer: _Offer, attempt: Attempt, answer: Begun) -> None:
-        """What the answer says of the replica's cache corrects what the gateway thinks of it."""
-        tokens = answer.number(contract.HEADER_PROMPT_TOKENS)
-        if tokens <= 0.0:
-            return
-        way, charge = offer.way, offer.charge
-        cached = answer.number(contract.HEADER_CACHED_TOKENS)
-        self._fleet.answered(attempt, cached, tokens)
-        charge.prompt(tokens)
-        way.prompt_tokens, way.cached_tokens, way.expected_tokens = tokens, cached, min(attempt.expected, tokens)
-        self._metrics.prompt_tokens.inc(tokens)
-        self._metrics.cached_tokens.inc(cached)
-        self._metrics.expected_tokens.inc(way.expected_tokens)
-
-    def _count_revision(self, offer: _Offer, attempt: Attempt, result: str | None) -> None:
-        canary = self._fleet.canary(offer.model)
-        if canary is not None and result is not None and offer.request.method == "POST":
-            is_canary = attempt.state.backend.name in canary.replicas
-            self._metrics.revision_answered(contract.GATEWAY_REVISIONS[is_canary], result)
-
-    def _count_choice(self, offer: _Offer, attempt: Attempt, tried: int) -> None:
-        reason = "prefix" if attempt.expected > 0.0 else "load"
-        if tried > 1:
-            reason = "retry"
-        elif offer.prompt.session:
-            reason = "session"
-        offer.way.chosen_by = reason
-        self._metrics.chose(reason)
-
-
-def _result(offer: _Offer, attempt: Attempt, answer: Begun, complete: bool) -> str | None:
-    """Of `contract.GATEWAY_REVISION_RESULTS`; None for a request that the replica refuses as invalid."""
-    if not complete or answer.upstream.status >= 500:
-        return "error"
-    if answer.upstream.status >= 400:
-        return None
-    load, first = attempt.state.load, offer.way.first_byte_seconds or 0.0
-    return "missed" if answer.upstream.is_events and load is not None and first > load.ttft_target else "met"
 
 
 def _named_model(path: str) -> str | None:

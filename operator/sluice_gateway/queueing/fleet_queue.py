@@ -2,10 +2,12 @@
 
 Order: the highest priority; in it requests that have waited for `aging_seconds`, oldest first; then the earliest deadline;
 then, of requests without one, those of the tenant with the lowest virtual counter, oldest first. A full queue rejects the
-newest request of the lowest priority, which may be the one that arrives.
+newest request of the lowest priority, which may be the one that arrives. A request that comes back from a replica keeps the
+time of its arrival, and with it its place.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import takewhile
 from math import inf
 from typing import Final
 
@@ -25,10 +27,10 @@ class _Level:
         self.tenants: dict[str, dict[int, Waiting]] = {}
 
     def add(self, item: Waiting) -> None:
-        self.all[item.number] = item
+        _insert(self.all, item)
         if item.deadline < inf:
             self.due[item.number] = item
-        self.tenants.setdefault(item.tenant, {})[item.number] = item
+        _insert(self.tenants.setdefault(item.tenant, {}), item)
 
     def remove(self, item: Waiting) -> None:
         del self.all[item.number]
@@ -37,6 +39,16 @@ class _Level:
         del mine[item.number]
         if not mine:
             del self.tenants[item.tenant]
+
+
+def _insert(items: dict[int, Waiting], item: Waiting) -> None:
+    """Keeps the order of arrival, in which only a request that comes back is not the last."""
+    last = next(reversed(items.values()), None)
+    items[item.number] = item
+    if last is not None and item.arrived_at < last.arrived_at:
+        ordered = sorted(items.values(), key=lambda one: one.arrived_at)
+        items.clear()
+        items.update((one.number, one) for one in ordered)
 
 
 class FleetQueue:
@@ -63,7 +75,7 @@ class FleetQueue:
         """A request arrives. Returns the numbers that are rejected for it; its own is among them if it is not kept."""
         if item.size > self._limits.bytes:
             return {item.number: self._rejected("queue_bytes_full", now)}
-        if self.predicted_wait(item.priority, now) > self._limits.wait_seconds:
+        if self._wait_of(item, now) > self._limits.wait_seconds:
             return {item.number: self._rejected("wait_too_long", now)}
         room = self._room_for(item)
         if room is None:
@@ -76,19 +88,26 @@ class FleetQueue:
 
     def pop(self, now: float) -> Waiting | None:
         """The request that starts now; None if none waits."""
-        if not self._items:
-            return None
-        item = self._next(now)
+        item = self.peek(now)
+        if item is not None:
+            self.start(item, now)
+        return item
+
+    def peek(self, now: float, passed_over: Collection[int] = ()) -> Waiting | None:
+        """The request that starts next among those that are not passed over; None without any."""
+        for priority in sorted(self._levels, reverse=True):
+            item = self._next(self._levels[priority], now, passed_over)
+            if item is not None:
+                return item
+        return None
+
+    def start(self, item: Waiting, now: float) -> None:
+        """A waiting request starts now."""
         self._counters.serve(item.tenant, item.work, item.weight)
         self._remove(item)
         self._rate.started(now)
         if not self._items:
             self._rate.idle()
-        return item
-
-    def peek(self, now: float) -> Waiting | None:
-        """The request that `pop` would return."""
-        return self._next(now) if self._items else None
 
     def leave(self, number: int) -> None:
         """A request leaves without a start, such as that of a client that has disconnected. Idempotent."""
@@ -100,7 +119,12 @@ class FleetQueue:
 
     def predicted_wait(self, priority: int, now: float) -> float:
         """Predicted seconds until a request of this priority that arrives now starts."""
-        ahead = sum(len(level.all) for other, level in self._levels.items() if other >= priority)
+        return self._wait_of(Waiting(-1, priority=priority, arrived_at=inf), now)
+
+    def _wait_of(self, item: Waiting, now: float) -> float:
+        ahead = sum(len(level.all) for priority, level in self._levels.items() if priority > item.priority)
+        if (equals := self._levels.get(item.priority)) is not None:
+            ahead += len(equals.all) - sum(1 for _ in _later(equals, item))
         return self._rate.seconds(ahead + 1, now)
 
     def _rejected(self, reason: Reason, now: float) -> Rejected:
@@ -111,10 +135,10 @@ class FleetQueue:
         return Rejected(reason, max(LEAST_RETRY, seconds))
 
     def _room_for(self, item: Waiting) -> list[Waiting] | None:
-        """The requests of lower priority that make room for it, none if there is room; None if they do not suffice."""
+        """The requests of lower priority, or newer ones of its own, that make room for it, none if there is room; None if they do not suffice."""
         found: list[Waiting] = []
         count, size = len(self._items) + 1, self.bytes + item.size
-        lower = self._lowest_first(item.priority)
+        lower = self._lowest_first(item)
         while count > self._limits.requests or size > self._limits.bytes:
             other = next(lower, None)
             if other is None:
@@ -123,19 +147,23 @@ class FleetQueue:
             count, size = count - 1, size - other.size
         return found
 
-    def _lowest_first(self, below: int) -> Iterator[Waiting]:
-        """The requests of priorities below this one, the lowest priority first, in it the newest first."""
-        for priority in sorted(priority for priority in self._levels if priority < below):
-            yield from reversed(self._levels[priority].all.values())
+    def _lowest_first(self, item: Waiting) -> Iterator[Waiting]:
+        """The requests that it precedes: the lowest priority first, in it the newest first."""
+        for priority in sorted(self._levels):
+            if priority < item.priority:
+                yield from reversed(self._levels[priority].all.values())
+            elif priority == item.priority:
+                yield from _later(self._levels[priority], item)
 
-    def _next(self, now: float) -> Waiting:
-        level = self._levels[max(self._levels)]
-        oldest = next(iter(level.all.values()))
-        if now - oldest.arrived_at >= self._limits.aging_seconds:
+    def _next(self, level: _Level, now: float, passed_over: Collection[int]) -> Waiting | None:
+        oldest = _first(level.all, passed_over)
+        if oldest is None or now - oldest.arrived_at >= self._limits.aging_seconds:
             return oldest
-        if level.due:
-            return min(level.due.values(), key=lambda one: (one.deadline, one.arrived_at))
-        return next(iter(level.tenants[self._counters.next_of(level.tenants)].values()))
+        due = [one for one in level.due.values() if one.number not in passed_over]
+        if due:
+            return min(due, key=lambda one: (one.deadline, one.arrived_at))
+        heads = {tenant: _first(mine, passed_over) for tenant, mine in level.tenants.items()}
+        return heads[self._counters.next_of([tenant for tenant, head in heads.items() if head is not None])]
 
     def _add(self, item: Waiting) -> None:
         if item.tenant not in self._tenants:
@@ -156,3 +184,13 @@ class FleetQueue:
         if not self._tenants[item.tenant]:
             del self._tenants[item.tenant]
             self._counters.ends(item.tenant, self._tenants)
+
+
+def _first(items: Mapping[int, Waiting], passed_over: Collection[int]) -> Waiting | None:
+    """The oldest request that is not passed over."""
+    return next((item for item in items.values() if item.number not in passed_over), None)
+
+
+def _later(level: _Level, item: Waiting) -> Iterator[Waiting]:
+    """The requests of one priority that arrived after this one, the newest first."""
+    return takewhile(lambda one: one.arrived_at > item.arrived_at, reversed(level.all.values()))

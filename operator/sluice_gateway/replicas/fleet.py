@@ -45,6 +45,7 @@ class Attempt:
     unanswered: bool = True
     begun_at: float = 0.0
     predicted: float | None = None
+    ended: bool = False
 
 
 class Fleet:
@@ -149,12 +150,6 @@ class Fleet:
         kept = [one for one in replicas if one.name not in failing] if failing else replicas
         return kept if any(one.ready for one in kept) else replicas
 
-    def another(self, prompt: Prompt, model: str | None, tried: Collection[str]) -> ReplicaState | None:
-        """The best replica that is not among the tried ones, one with room if there is one; None without any."""
-        self.router.same_turn()
-        order = self.order(prompt, model, tried)
-        return next((state for state in order if state.ready and state.has_room), order[0] if order else None)
-
     def has_other(self, model: str | None, tried: Collection[str]) -> bool:
         """Whether a replica of the model that is not among the tried ones is ready."""
         return any(state.ready and state.serves(model) and state.backend.name not in tried for state in self.states())
@@ -214,7 +209,10 @@ class Fleet:
             self.router.caches.retract(attempt.state.backend.name, attempt.prompt, attempt.expected)
 
     def end(self, attempt: Attempt) -> None:
-        """The replica has answered completely or not at all."""
+        """The replica has answered completely or not at all. Idempotent."""
+        if attempt.ended:
+            return
+        attempt.ended = True
         if attempt.unanswered:
             self.rejected(attempt)
         self.first_byte(attempt)

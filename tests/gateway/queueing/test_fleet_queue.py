@@ -159,3 +159,49 @@ def test_the_predicted_wait_bounds_the_queue_and_is_what_a_rejected_request_is_t
     assert queue.predicted_wait(0, now) == pytest.approx(11.0)
     assert queue.offer(Waiting(101, priority=1), now) == {}  # none of its priority is ahead of it
     assert queue.predicted_wait(0, now + 5.0) == pytest.approx(12.0 + 4.0)  # no start for five seconds
+
+
+@given(st.permutations(range(8)), st.sampled_from([0.0, inf]))
+def test_a_request_that_comes_back_keeps_the_place_of_its_arrival(order: list[int], aging: float) -> None:
+    queue = FleetQueue(QueueLimits(wait_seconds=inf, aging_seconds=aging))
+    for number in order:
+        queue.offer(Waiting(number, arrived_at=float(number)), 10.0)
+    assert [one.number for one in all_of(queue, 10.0)] == list(range(8))
+
+
+def test_a_request_that_comes_back_to_a_full_queue_takes_the_place_of_the_newest_one() -> None:
+    queue = FleetQueue(SMALL)
+    for number in range(1, 6):
+        queue.offer(Waiting(number, arrived_at=float(number)), 10.0)
+    assert queue.offer(Waiting(0, arrived_at=0.5), 10.0)[5].reason == "displaced"
+    assert queue.offer(Waiting(6, arrived_at=10.0), 10.0)[6].reason == "queue_full"
+    assert [one.number for one in all_of(queue)] == [0, 1, 2, 3, 4]
+
+
+def test_the_predicted_wait_of_a_request_that_comes_back_is_that_of_those_before_it() -> None:
+    queue, now = FleetQueue(QueueLimits(wait_seconds=2.5)), 0.0
+    for number in range(8):
+        queue.offer(Waiting(number, arrived_at=float(number)), now)
+    for _ in range(4):  # one start each second
+        now += 1.0
+        queue.pop(now)
+    assert queue.offer(Waiting(8, arrived_at=8.0), now)[8].reason == "wait_too_long"
+    assert queue.offer(Waiting(0, arrived_at=0.0), now) == {}
+
+
+@given(st.lists(items_drawn, max_size=30), st.sets(st.integers(0, 29)))
+def test_requests_that_are_passed_over_change_nothing_for_the_others(
+    drawn: list[dict[str, Any]], passed_over: set[int]
+) -> None:
+    queue, without = FleetQueue(WIDE), FleetQueue(WIDE)
+    for number, one in enumerate(drawn):
+        queue.offer(waiting(number, one), 0.0)
+        if number not in passed_over:
+            without.offer(waiting(number, one), 0.0)
+    while (item := queue.peek(0.0, passed_over)) is not None:
+        assert item.number not in passed_over
+        assert item.priority == max(level for level in without.by_priority)
+        queue.start(item, 0.0)
+        without.leave(item.number)
+    assert not without
+    assert {one.number for one in all_of(queue)} == passed_over & set(range(len(drawn)))
