@@ -63,6 +63,12 @@ def read_conversation(path: str, body: bytes) -> Conversation:
     model, salt = document.get("model"), document.get("cache_salt")
     if model is not None and not isinstance(model, str):
         raise BadRequest("model must be a string.", param="model", code="invalid_type")
+    if isinstance(document.get(contract.FIELD_RESUME), dict):
+        raise BadRequest(
+            "resume must be true or false: with true, the gateway itself adds the tokens of a broken stream.",
+            param=contract.FIELD_RESUME,
+            code="invalid_type",
+        )
     return Conversation(
         model,
         _text(document) if path in _CACHED_PATHS else b"",

@@ -47,6 +47,7 @@ class FakeEngine:
         data, admin = web.Application(client_max_size=16 * 1024 * 1024), web.Application()
         data.router.add_post("/v1/{path:.+}", self._posted)
         data.router.add_get("/v1/models", self._models)
+        data.router.add_get("/v1/models/{name:.+}", self._model)
         data.router.add_get("/health", self._health)
         admin.router.add_get("/load", self._load)
         ports = [await self._listen(data, data_port), await self._listen(admin, 0)]
@@ -74,6 +75,11 @@ class FakeEngine:
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": self.load["model"], "object": "model"}]})
+
+    async def _model(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            {"id": request.match_info["name"], "object": "model", "created": 1, "owned_by": "sluice"}
+        )
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sluice import contract
 from sluice.httpapi.errors import BadRequest
-from sluice_gateway.conversation import MAX_TEXT, Conversation, read_conversation
+from sluice_gateway.conversation import LARGE_BYTES, MAX_TEXT, Conversation, read_conversation
 
 CHAT = contract.PATH_CHAT_COMPLETIONS
 
@@ -83,6 +83,14 @@ def test_only_what_an_engine_caches_has_a_text(path: str, text: bytes) -> None:
 def test_what_is_no_request_is_refused(found: bytes) -> None:
     with pytest.raises(BadRequest):
         read_conversation(CHAT, found)
+
+
+def test_only_a_gateway_says_from_which_tokens_a_stream_goes_on() -> None:
+    for text in ("a", "a" * LARGE_BYTES):
+        assert read_conversation(CHAT, body(prompt=text, resume=True)).resume
+        with pytest.raises(BadRequest, match="resume must be true or false") as refused:
+            read_conversation(CHAT, body(prompt=text, resume={"tokens": [1]}))
+        assert refused.value.param == "resume"
 
 
 def test_priorities_and_targets_are_read_as_far_as_an_engine_takes_them() -> None:

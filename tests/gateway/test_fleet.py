@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
+from openai import AsyncOpenAI, NotFoundError
 
 from sluice.logs import FIELDS
 from sluice_gateway.server import Gateway
@@ -255,6 +256,17 @@ async def test_metrics_count_what_happened_and_readiness_ends_with_the_drain() -
                 assert response.status == status
         async with client.post(gateway.url + CHAT, json=chat("a")) as response:
             assert (response.status, response.headers["Connection"]) == (200, "close")
+
+
+async def test_the_official_client_finds_a_model_whose_name_has_a_slash() -> None:
+    engine = FakeEngine("r0", load_document(model="Qwen/Qwen3-8B"))
+    async with (
+        gateway_over(engine) as gateway,
+        AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        assert (await client.models.retrieve("Qwen/Qwen3-8B")).id == "Qwen/Qwen3-8B"
+        with pytest.raises(NotFoundError):
+            await client.models.retrieve("Qwen/other")
 
 
 async def test_answers_correct_what_is_thought_of_a_cache_and_of_tokens() -> None:

@@ -187,3 +187,18 @@ async def test_a_request_whose_wait_was_predicted_wrong_is_told_so() -> None:
         assert (status, body["error"]["code"]) == (503, "wait_too_long")
         held.release.release()
         assert (await running)[0] == 200
+
+
+async def test_the_overhead_is_that_until_the_request_is_sent_without_its_wait() -> None:
+    held = Held(limit=1)
+    engine = held.engine("r0")
+    async with gateway_over(engine, queue=QueueLimits(), admin_port=0) as gateway, asking(gateway) as client:
+        asked = [asyncio.create_task(ask(client, "running"))]
+        await held.arrived.acquire()
+        asked.append(asyncio.create_task(ask(client, "waits")))
+        await queued(gateway, 1)
+        assert await metric(gateway, "sluice_gateway_overhead_seconds_count 1.0"), "the other one is not sent yet"
+        for _ in asked:
+            held.release.release()
+        await asyncio.gather(*asked)
+        assert await metric(gateway, "sluice_gateway_overhead_seconds_count 2.0")

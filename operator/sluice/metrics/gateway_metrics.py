@@ -43,5 +43,9 @@ GATEWAY: Final = (
     counter(contract.GATEWAY_PROMPT_TOKENS, "Prompt tokens, as replicas counted them."),
     counter(contract.GATEWAY_CACHED_TOKENS, "Of these, found in a prefix cache."),
     counter(contract.GATEWAY_EXPECTED_TOKENS, "Of these, expected to be found."),
-    histogram(contract.GATEWAY_OVERHEAD, "From the whole request to its sending.", contract.LATENCY_BUCKETS),
+    histogram(
+        contract.GATEWAY_OVERHEAD,
+        "From the whole request to its first sending, without its waits.",
+        contract.LATENCY_BUCKETS,
+    ),
 )

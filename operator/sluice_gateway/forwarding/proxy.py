@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
+from urllib.parse import unquote
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -97,8 +98,9 @@ class Proxy:
         try:
             # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
             if request.method == "POST" and not self._fleet.ready(offer.model):
+                held_at = time.monotonic()
                 await offer.hold_queue.wait(lambda: self._fleet.ready(offer.model))
-                way.held_seconds = time.monotonic() - offer.arrived_at
+                way.held_seconds = time.monotonic() - held_at
             return await self._first_answer(offer, await self._place(offer))
         except UnknownModel as error:
             raise NotFound(str(error), code="model_not_found", param="model") from error
@@ -115,7 +117,6 @@ class Proxy:
         for name in self._fleet.models() if model is None else (model,):
             caller.check_model(name)
         prompt = self._prompt(request, conversation)
-        self._metrics.overhead.observe(time.monotonic() - read_at)
         self._budget.request()
         charge = PromptCharge(caller, round(prompt.tokens) if posted else 0)
         is_unverified = self._options.needs_unverified_key(model)
@@ -226,6 +227,8 @@ class Proxy:
         if way.span is not None:
             headers.update(way.span.headers())
         asked = Request(request.method, request.rel_url.raw_path_qs, headers.items(), offer.body)
+        if len(way.tried) == 1:
+            self._metrics.overhead.observe(time.monotonic() - offer.arrived_at - way.waited_seconds)
         try:
             upstream = await self._connections.send(backend.host, backend.port, asked)
         except ConnectFailed:
@@ -341,4 +344,4 @@ class Proxy:
 def _named_model(path: str) -> str | None:
     """The model of `/v1/models/{name}`."""
     prefix = f"{contract.PATH_MODELS}/"
-    return path.removeprefix(prefix) if path.startswith(prefix) else None
+    return unquote(path.removeprefix(prefix)) if path.startswith(prefix) else None
