@@ -8,6 +8,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Self
 
 import aiohttp
@@ -32,7 +33,7 @@ from sluice_gateway.replicas.kv_feeds import FeedTimes, KvFeeds
 from sluice_gateway.replicas.read_access import ReadOptions, ReadTokens
 from sluice_gateway.replicas.scraper import Scraper
 from sluice_gateway.routes import MAX_IN_FLIGHT, DataPort, routes
-from sluice_gateway.routing import Canary, PolicyName
+from sluice_gateway.routing import Canary, PolicyName, Routing
 from sluice_gateway.upstream.pool import Connections
 
 MAX_CONNECTIONS: Final = 2 * MAX_IN_FLIGHT  # of clients; idle ones too
@@ -48,9 +49,9 @@ class PortTaken(Exception):
 class GatewayOptions:
     """Options of a gateway. Port 0 selects a free port; without an admin port there is none.
 
-    `session_header` names the header by which clients name their conversations; None: they cannot. `queue` bounds the
-    requests that wait while all replicas are at their limits; None: engines queue for themselves. `kv_feeds` None: the
-    engines' events of their KV caches are not followed.
+    `policy` and `session_header` (by which clients name their conversations; None: they cannot) are for models whose owner
+    does not say. `queue` bounds the requests that wait while all replicas are at their limits; None: engines queue for
+    themselves. `kv_feeds` None: the engines' events of their KV caches are not followed.
     """
 
     host: str = "127.0.0.1"
@@ -89,9 +90,9 @@ class Gateway:
         self._catalog = catalog
         self._hold_queue = hold_queue or HoldQueue()
         names = (lambda: None) if catalog is None else catalog.names
-        self.fleet = Fleet(
-            backends, options.policy, lambda kind: self._metrics.faults.labels(kind).inc(), names, canaries
-        )
+        default = Routing(options.policy, options.session_header)
+        routing_of = (lambda _: default) if catalog is None else partial(catalog.routing, default=default)
+        self.fleet = Fleet(backends, routing_of, lambda kind: self._metrics.faults.labels(kind).inc(), names, canaries)
         self._read_tokens = ReadTokens(options.reads.key, options.reads.token)
         self._admin = AdminRoutes(
             self.fleet,
@@ -162,7 +163,7 @@ class Gateway:
         try:
             await self.scraper.scrape()  # before the first request: until then any replica may have any model
             self._tasks = [asyncio.create_task(each) for each in (self.scraper.run(), self._gatekeeper.follow())]
-            if self._options.kv_feeds is not None and self._options.policy == "PrefixAware":
+            if self._options.kv_feeds is not None:
                 feeds = KvFeeds(self._session, self.fleet, self._read_tokens, self._options.kv_feeds)
                 self._tasks.append(asyncio.create_task(feeds.run()))
             self._data = self._data_port(self._session)
@@ -177,7 +178,7 @@ class Gateway:
 
     def _data_port(self, session: aiohttp.ClientSession) -> DataPort:
         catalog = self._catalog
-        options = ProxyOptions(self._options.session_header, self._options.queue, self._options.write_seconds)
+        options = ProxyOptions(self._options.queue, self._options.write_seconds)
         if catalog is not None and not self._gatekeeper.verifies:
             options = replace(options, needs_unverified_key=catalog.needs_key)
         hold_queue_of = (lambda _: self._hold_queue) if catalog is None else catalog.hold_queue

@@ -134,4 +134,4 @@ async def test_what_is_known_of_a_prompt_is_bounded_whatever_its_length() -> Non
         ) as response,
     ):
         assert response.status == 200
-        assert 1000 < len(gateway.fleet.router.caches) <= 4096
+        assert 1000 < len(gateway.fleet.caches) <= 4096

@@ -115,7 +115,7 @@ async def test_a_prompt_that_was_answered_by_an_error_is_not_thought_to_be_cache
 
     async with gateway_over(FakeEngine("r0", answer=fails)) as gateway:
         assert (await ask(gateway, chat(LONG)))[0] == status
-        assert len(gateway.fleet.router.caches) == 0
+        assert len(gateway.fleet.caches) == 0
 
 
 async def test_a_late_answer_of_a_removed_replica_leaves_nothing_of_its_cache() -> None:
@@ -124,18 +124,18 @@ async def test_a_late_answer_of_a_removed_replica_leaves_nothing_of_its_cache() 
     prompt = Prompt(1000.0, (1, 2, 3), 64.0)
     (state,) = fleet.order(prompt, None)
     attempt = fleet.begin(state, prompt)
-    assert len(fleet.router.caches) == 3
+    assert len(fleet.caches) == 3
     backends.clear()
     fleet.states()
     fleet.end(fleet.begin(state, prompt))  # a request that had chosen it before
     fleet.answered(attempt, 0.0, 1000.0)
     fleet.end(attempt)
-    assert len(fleet.router.caches) == 0
+    assert len(fleet.caches) == 0
     backends.append(Backend("r0", "127.0.0.1", 2))  # another pod of the same name
     (replaced,) = fleet.order(prompt, None)
     fleet.begin(replaced, prompt)
     fleet.out(state, "it refuses connections")
-    assert len(fleet.router.caches) == 3
+    assert len(fleet.caches) == 3
 
 
 async def test_a_replica_whose_stream_turns_into_garbage_is_out_and_the_stream_ends_with_an_error_event() -> None:

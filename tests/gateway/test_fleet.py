@@ -276,11 +276,11 @@ async def test_answers_correct_what_is_thought_of_a_cache_and_of_tokens() -> Non
         for _ in range(100):
             await ask(gateway, chat(LONG))
         assert gateway.fleet.tokens_per_byte > 2 * before  # about 2,300 bytes
-        held = len(gateway.fleet.router.caches)
+        held = len(gateway.fleet.caches)
         engine.load = load_document(kv_total_tokens=2000)
         await gateway.scraper.scrape()
         await ask(gateway, chat(LONG))
-        assert len(gateway.fleet.router.caches) < held  # a tenth of the published cache
+        assert len(gateway.fleet.caches) < held  # a tenth of the published cache
 
 
 async def test_loads_are_given_back_at_the_end() -> None:

@@ -88,7 +88,7 @@ def tag_of(engine: FakeEngine) -> str:
 
 def known(gateway: Gateway, name: str = "r0") -> int:
     """Steps that the replica is thought to have."""
-    cache = gateway.fleet.router.caches._caches.get(name)
+    cache = gateway.fleet.caches._caches.get(name)
     return 0 if cache is None else len(cache)
 
 
@@ -114,7 +114,7 @@ async def with_stored_prompt(engine: FeedingEngine, gateway: Gateway) -> Replica
     await followed(gateway)
     await chosen(gateway, chat(TEXT))
     await engine.send(messages.KvStored(tag_of(engine), 1000, 16, tuple(range(62))))
-    cache = gateway.fleet.router.caches._caches["r0"]
+    cache = gateway.fleet.caches._caches["r0"]
     await until(lambda: cache.is_followed)
     return cache
 

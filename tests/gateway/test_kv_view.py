@@ -40,7 +40,7 @@ def is_followed(gateway: Gateway) -> bool:
 
 def steps_of(gateway: Gateway, *, tied: bool = False) -> int:
     """Steps that the replica is thought to have; of these, those whose blocks are known."""
-    caches = gateway.fleet.router.caches._caches.values()
+    caches = gateway.fleet.caches._caches.values()
     return sum(sum(map(len, cache._tied.values())) if tied else len(cache) for cache in caches)
 
 

@@ -8,7 +8,7 @@ from sluice_gateway.forwarding.retry_budget import RESERVE, SHARE, RetryBudget
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.fleet import Fleet
 from sluice_gateway.replicas.state import REFUSES
-from sluice_gateway.routing import POLICIES, Prompt
+from sluice_gateway.routing import POLICIES, Prompt, Routing
 
 outcomes_drawn = st.lists(st.sampled_from(["answered", "lost", "rejected", "refused"]), min_size=1, max_size=8)
 
@@ -22,7 +22,7 @@ async def test_no_replica_gets_a_request_twice_and_the_budget_holds(
     replicas: int, policy: str, requests: list[tuple[list[str], set[int]]]
 ) -> None:
     backends = [Backend(f"r{number}", "127.0.0.1", 1 + number) for number in range(replicas)]
-    fleet = Fleet(lambda: backends, policy)  # type: ignore[arg-type]
+    fleet = Fleet(lambda: backends, lambda _: Routing(policy))  # type: ignore[arg-type]
     dispatcher, budget, retries = Dispatcher(fleet, None), RetryBudget(), 0
     prompt = Prompt(100.0, (1, 2), 50.0)
     for number, (outcomes, back) in enumerate(requests, 1):

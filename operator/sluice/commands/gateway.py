@@ -55,11 +55,15 @@ def gateway(
         Policy,
         typer.Option(
             help="PrefixAware: least predicted time to first token, preferring cached prefixes. LeastLoaded: fewest "
-            "requests. RoundRobin: in turn."
+            "requests. RoundRobin: in turn. spec.routing.policy of an LLMDeployment overrides it."
         ),
     ] = Policy.PrefixAware,
     session_header: Annotated[
-        str | None, typer.Option(help="Requests with the same value of this header go to the same replica.")
+        str | None,
+        typer.Option(
+            help="Requests with the same value of this header go to the same replica. spec.routing.sessionHeader of an "
+            "LLMDeployment overrides it."
+        ),
     ] = None,
     queue_requests: Annotated[
         int,

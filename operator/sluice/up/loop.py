@@ -21,6 +21,7 @@ from sluice_gateway.holding import HoldQueue
 from sluice_gateway.keys.gatekeeper import KeyOptions
 from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.routing import Routing
 from sluice_gateway.server import Gateway, GatewayOptions
 from sluice_operator.api import LLMDeployment
 from sluice_operator.autoscaler.values import Decision
@@ -180,7 +181,14 @@ async def up(local: LocalResource, options: UpOptions, show: Show) -> None:
     async with HttpScraper() as scraper:
         keys = _key_options(options)
         loop = Loop(local, options, keys, show, scraper)
-        served = GatewayOptions(port=options.port, queue=QueueLimits(), keys=keys)
+        routing, usual = local.resource.spec.routing, Routing()
+        served = GatewayOptions(
+            port=options.port,
+            policy=routing.policy or usual.policy,
+            session_header=routing.session_header,
+            queue=QueueLimits(),
+            keys=keys,
+        )
         async with Gateway(loop.backends, served, loop.hold_queue) as gateway, _signals(loop):
             started = {"name": local.key.name, "url": gateway.url, "logs": str(options.state_dir)}
             show.event("started", {"message": f"{gateway.url}, logs in {options.state_dir}", **started})

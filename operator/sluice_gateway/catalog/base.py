@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from sluice_gateway.holding import HoldQueue
+from sluice_gateway.routing import Routing
 
 AdminHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -21,6 +22,9 @@ class Catalog(Protocol):
 
     def needs_key(self, model: str | None) -> bool:
         """Whether the engines of the model ask for a key."""
+
+    def routing(self, model: str | None, default: Routing) -> Routing:
+        """How the model's requests are routed; by `default` what its owner does not say."""
 
     def hold_queue(self, model: str | None) -> HoldQueue:
         """Where requests for the model are held while it has no replica."""

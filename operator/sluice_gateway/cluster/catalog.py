@@ -8,6 +8,7 @@ from sluice_gateway.catalog.base import AdminHandler
 from sluice_gateway.cluster.directory import Directory
 from sluice_gateway.cluster.held_feed import HeldFeed
 from sluice_gateway.holding import HoldQueue
+from sluice_gateway.routing import Routing
 
 USUAL_START: Final = 60.0  # seconds, of a model that has not been measured; as the operator's law expects
 LEAST_HOLD: Final = 60.0  # seconds: on a busy node a start of 6 s took more than 10
@@ -37,6 +38,13 @@ class ClusterCatalog:
         """Whether the engines of the model ask for a key."""
         name = self._named(model)
         return name is not None and self._directory.models[name].needs_key
+
+    def routing(self, model: str | None, default: Routing) -> Routing:
+        """`spec.routing` of the model as last seen; by `default` what it does not set."""
+        found = self._directory.models.get(model or "")
+        if found is None:
+            return default
+        return Routing(found.policy or default.policy, found.session_header or default.session_header)
 
     def hold_queue(self, model: str | None) -> HoldQueue:
         """The queue of the model; one that holds nothing for a name that no model has."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sluice import contract
 from sluice_gateway.cluster.cannot_start import cannot_start
+from sluice_gateway.routing import POLICIES, PolicyName
 
 Object = Mapping[str, Any]
 
@@ -26,6 +27,8 @@ class ServedModel:
     tls: bool = False  # its engines serve HTTPS
     cannot_start: str = ""  # why it can get no replica
     uid: str = ""
+    policy: PolicyName | None = None  # None: the gateway's
+    session_header: str | None = None  # None: the gateway's
 
     @property
     def key(self) -> str:
@@ -42,7 +45,7 @@ class ServedModel:
 def served_model(document: Object) -> ServedModel:
     """Read one LLMDeployment. The API server has validated it; fields that are absent have their defaults."""
     metadata, spec = document["metadata"], document.get("spec") or {}
-    auth, status = spec.get("auth") or {}, document.get("status") or {}
+    auth, routing, status = spec.get("auth") or {}, spec.get("routing") or {}, document.get("status") or {}
     total = (status.get("coldStartSeconds") or {}).get("total")
     return ServedModel(
         created=str(metadata.get("creationTimestamp", "")),
@@ -54,6 +57,8 @@ def served_model(document: Object) -> ServedModel:
         tls=bool(auth.get("tlsSecretRef")),
         cannot_start=cannot_start(document),
         uid=str(metadata.get("uid", "")),
+        policy=next((each for each in POLICIES if each == routing.get("policy")), None),
+        session_header=routing.get("sessionHeader"),
     )
 
 

@@ -79,8 +79,6 @@ class Dispatcher:
 
         None without any such replica. Raises UnknownModel, and Unavailable for a request that the queue rejects.
         """
-        if tried:
-            self._fleet.router.same_turn()
         order = self._fleet.order(prompt, model, tried)
         if not order:
             return None, False

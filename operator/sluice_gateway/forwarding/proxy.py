@@ -58,13 +58,12 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """`session_header` names a client's conversation. `queue` None: requests do not wait in the gateway.
+    """`queue` None: requests do not wait in the gateway.
 
     `draw()`, 0 to 1, chooses the revision of a request without a session while its model has a canary.
     `needs_unverified_key(model)`: only the model's engines know the key of a request, and so its priority ceiling.
     """
 
-    session_header: str | None = None
     queue: QueueLimits | None = None
     write_seconds: float = WRITE_SECONDS
     draw: Callable[[], float] = random.random
@@ -142,7 +141,7 @@ class Proxy:
 
     def _prompt(self, request: web.BaseRequest, conversation: Conversation) -> Prompt:
         """The prompt for the routing policy. Cached prefixes are shared among the requests of one key and salt."""
-        header = self._options.session_header
+        header = self._fleet.routing(conversation.model).session_header
         named = request.headers.get(header, "") if header is not None else ""
         tenant = f"{caller_of(request).tenant or tenant_of(request.headers)}/{conversation.salt}"
         rate = self._fleet.tokens_per_byte

@@ -12,8 +12,9 @@ from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.kv_events import Begun, KvEvent, Removed, Stored
 from sluice_gateway.replicas.load import Load
 from sluice_gateway.replicas.state import SILENT, ReplicaState, fault_kind
-from sluice_gateway.routing import Canary, PolicyName, Prompt, Replica, Router
+from sluice_gateway.routing import Canary, Prompt, Replica, Router, Routing
 from sluice_gateway.routing.awaited_prompts import AwaitedPrompts
+from sluice_gateway.routing.cache_view import CacheView
 from sluice_gateway.routing.first_token import own_prefill_seconds, seconds_to_first_token
 from sluice_gateway.routing.prefix_hashes import MAX_STEPS
 from sluice_gateway.routing.revisions import by_revision
@@ -54,14 +55,16 @@ class Fleet:
     def __init__(
         self,
         backends: Callable[[], Sequence[Backend]],
-        policy: PolicyName = "PrefixAware",
+        routing_of: Callable[[str | None], Routing] = lambda _: Routing(),
         on_fault: Callable[[str], None] = lambda _: None,
         models: Callable[[], Collection[str] | None] = lambda: None,
         canaries: Callable[[], Mapping[str, Canary]] = dict,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_fault` is told the kind of each fault that takes a replica out.
+        """`routing_of(model)` is how the model's requests are routed, those without a known model for None. It may change.
+
+        `on_fault` is told the kind of each fault that takes a replica out.
 
         `models()` are all models that there are, those without a replica too; None: the replicas say which.
         `canaries()` are the canary revisions by the model's name.
@@ -69,7 +72,9 @@ class Fleet:
         self.clock = clock
         self._models = models
         self._canaries = canaries
-        self.router = Router(policy)
+        self._routing_of = routing_of
+        self.caches = CacheView()
+        self._routers: dict[str | None, Router] = {}  # by model, each with a turn of its own
         self._awaited = AwaitedPrompts(uuid.uuid4().hex[:12])
         self._on_fault = on_fault
         self.tokens_per_byte = FIRST_TOKENS_PER_BYTE
@@ -89,7 +94,7 @@ class Fleet:
             }
             for name, state in kept.items():
                 if self._states.get(name) is not state:
-                    self.router.caches.forget(name)
+                    self.caches.forget(name)
         return list(self._states.values())
 
     def ready(self, model: str | None = None) -> bool:
@@ -104,6 +109,31 @@ class Fleet:
             if state.load is not None and state.ready and state.serves(state.load.model):
                 found.setdefault(state.load.model, state.backend)
         return found
+
+    def routing(self, model: str | None) -> Routing:
+        """How requests for the model are routed."""
+        return self._routing_of(self._known(model))
+
+    def reads_cache(self, state: ReplicaState) -> bool:
+        """Whether the policy of the replica's model reads what the replica has cached."""
+        return self.routing(state.backend.model).policy == "PrefixAware"
+
+    def _known(self, model: str | None) -> str | None:
+        """The model if it is one of all known ones; a request that names none is for the only one."""
+        known = self._models() or ()
+        if model is None and len(known) == 1:
+            return next(iter(known))
+        return model if model in known else None
+
+    def _router(self, model: str | None) -> Router:
+        """The router of the model, by its present policy."""
+        name = self._known(model)
+        policy, router = self._routing_of(name).policy, self._routers.get(name)
+        if router is None or router.policy != policy:
+            present = {None, *(self._models() or ())}
+            self._routers = {each: kept for each, kept in self._routers.items() if each in present}
+            router = self._routers[name] = Router(policy, self.caches)
+        return router
 
     def has_canary(self) -> bool:
         """Whether a model has a canary revision, so that prompts need a draw."""
@@ -134,13 +164,15 @@ class Fleet:
         if not serving:
             raise _unknown({state.load.model for state in states if state.load is not None})
         left = [state.replica() for name, state in serving.items() if state.fault is None and name not in tried]
-        canary = self.canary(model)
+        canary, router = self.canary(model), self._router(model)
+        if tried:
+            router.same_turn()
         if canary is None:
-            return [serving[replica.name] for replica in self.router.order(self._unfailing(left), prompt)]
+            return [serving[replica.name] for replica in router.order(self._unfailing(left), prompt)]
         groups = filter(None, by_revision(left, canary, prompt.draw))
-        ordered = [self.router.order(self._unfailing(group), prompt) for group in groups]
+        ordered = [router.order(self._unfailing(group), prompt) for group in groups]
         for _ in ordered[1:]:
-            self.router.same_turn()
+            router.same_turn()
         return [serving[replica.name] for replica in chain.from_iterable(ordered)]
 
     def _unfailing(self, replicas: list[Replica]) -> list[Replica]:
@@ -159,10 +191,11 @@ class Fleet:
 
         Its prefix counts as cached from now on, so that the next request with this prefix follows it.
         """
-        expected = self.router.caches.cached_tokens(state.backend.name, prompt)
+        router = self._router(state.backend.model)
+        expected = router.cached_tokens(state.backend.name, prompt)
         attempt = Attempt(state, prompt, expected, begun_at=self.clock(), predicted=_predicted(state, prompt, expected))
         if self._present(state):
-            self.router.sent(state.replica(), prompt)
+            router.sent(state.replica(), prompt)
             if state.is_followed and 0 < len(prompt.steps) < MAX_STEPS:  # of a longer prompt the length is not known
                 attempt.tag = self._awaited.add(state.backend.name, prompt)
         state.in_flight += 1
@@ -206,7 +239,7 @@ class Fleet:
         """The replica has not computed the prompt, so that it has not cached it either."""
         self._awaited.drop(attempt.tag)
         if self._present(attempt.state):
-            self.router.caches.retract(attempt.state.backend.name, attempt.prompt, attempt.expected)
+            self.caches.retract(attempt.state.backend.name, attempt.prompt, attempt.expected)
 
     def end(self, attempt: Attempt) -> None:
         """The replica has answered completely or not at all. Idempotent."""
@@ -224,7 +257,7 @@ class Fleet:
     def answered(self, attempt: Attempt, cached: float, tokens: float) -> None:
         """The replica found `cached` of the prompt's `tokens` tokens in its cache."""
         if self._present(attempt.state):
-            self.router.caches.answered(attempt.state.backend.name, attempt.prompt, attempt.expected, cached)
+            self.caches.answered(attempt.state.backend.name, attempt.prompt, attempt.expected, cached)
         size = attempt.prompt.tokens / self.tokens_per_byte
         if size >= LEAST_BYTES and tokens >= 1.0:
             rate = min(max(tokens / size, TOKENS_PER_BYTE[0]), TOKENS_PER_BYTE[1])
@@ -254,18 +287,18 @@ class Fleet:
     def _follow(self, state: ReplicaState, engine: str) -> None:
         """The replica's events of its KV cache arrive from now on."""
         if state.engine not in ("", engine):  # it has been restarted
-            self.router.caches.forget(state.backend.name)
+            self.caches.forget(state.backend.name)
         state.engine, state.is_followed = engine, True
 
     def unfollow(self, state: ReplicaState) -> None:
         """The replica's events have ended."""
         state.is_followed = False
         if self._present(state):
-            self.router.caches.unfollow(state.backend.name)
+            self.caches.unfollow(state.backend.name)
 
     def kv_event(self, state: ReplicaState, event: KvEvent) -> None:
         """Something has happened in the replica's KV cache."""
-        name, caches = state.backend.name, self.router.caches
+        name, caches = state.backend.name, self.caches
         if not self._present(state):
             return
         if isinstance(event, Begun):
@@ -281,7 +314,7 @@ class Fleet:
 
     def _forget_cache(self, state: ReplicaState) -> None:
         if self._present(state):
-            self.router.caches.forget(state.backend.name)
+            self.caches.forget(state.backend.name)
 
     def _present(self, state: ReplicaState) -> bool:
         """False if the replica has been removed or replaced: a late answer of it says nothing of the present one."""

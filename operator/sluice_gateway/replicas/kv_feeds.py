@@ -50,7 +50,7 @@ class KvFeeds:
         self._tasks: dict[str, tuple[ReplicaState, asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
-        """Follow the replicas that there are, until cancelled."""
+        """Follow the replicas that there are, as far as the policy of their model reads caches, until cancelled."""
         try:
             while True:
                 self._look()
@@ -60,7 +60,7 @@ class KvFeeds:
                 task.cancel()
 
     def _look(self) -> None:
-        present = {state.backend.name: state for state in self._fleet.states()}
+        present = {state.backend.name: state for state in self._fleet.states() if self._fleet.reads_cache(state)}
         for name, (state, task) in list(self._tasks.items()):
             if present.get(name) is not state or task.done():
                 task.cancel()

@@ -7,7 +7,7 @@ SLO target: the part of it beyond a third of the target counts four times.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from sluice_gateway.routing.cache_view import CacheView
 from sluice_gateway.routing.first_token import own_prefill_seconds, seconds_to_first_token
@@ -15,6 +15,16 @@ from sluice_gateway.routing.values import Prompt, Replica
 
 PolicyName = Literal["PrefixAware", "LeastLoaded", "RoundRobin"]
 Cost = Callable[[Replica, Prompt, CacheView], float]
+
+
+class Routing(NamedTuple):
+    """How the requests of one model are routed. `session_header` names the request header by whose value a conversation
+    stays on one replica; None: there is none.
+    """
+
+    policy: PolicyName = "PrefixAware"
+    session_header: str | None = None
+
 
 # Of a second of computation, in seconds: ρ/(1 − ρ) of a busy fleet, ρ = 0.97. operator/LOG.md has others, measured.
 COMPUTATION: Final = 30.0

@@ -56,13 +56,20 @@ class Router:
         ready = (one for one in replicas if one.ready)
         return max(ready, key=lambda one: affinity(prompt.session, one.name), default=None)
 
+    @property
+    def reads_caches(self) -> bool:
+        """True if the policy reads the view of the replicas' caches."""
+        return self.policy == "PrefixAware"
+
+    def cached_tokens(self, name: str, prompt: Prompt) -> float:
+        """Prompt tokens that the replica probably has cached, as far as the policy reads it: 0 under the others."""
+        return self.caches.cached_tokens(name, prompt) if self.reads_caches else 0.0
+
     def uncached_tokens(self, name: str, prompt: Prompt) -> float:
         """Prompt tokens that the replica probably has to compute."""
-        if self.policy != "PrefixAware":
-            return prompt.tokens
-        return prompt.tokens - self.caches.cached_tokens(name, prompt)
+        return prompt.tokens - self.cached_tokens(name, prompt)
 
     def sent(self, replica: Replica, prompt: Prompt) -> None:
         """The replica accepted the prompt."""
-        if self.policy == "PrefixAware":
+        if self.reads_caches:
             self.caches.sent(replica, prompt)

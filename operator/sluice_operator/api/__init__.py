@@ -14,6 +14,7 @@ from sluice_operator.api.engine import (
 )
 from sluice_operator.api.llmdeployment import LLMDeployment
 from sluice_operator.api.parse import InvalidResource, parse
+from sluice_operator.api.routing import Routing
 from sluice_operator.api.spec import (
     SLO,
     Admission,
@@ -56,6 +57,7 @@ __all__ = [
     "ModelSpec",
     "Resources",
     "Rollout",
+    "Routing",
     "SLOStatus",
     "Scaling",
     "Schedule",

@@ -20,6 +20,7 @@ SECRET_KEY: Final = r"^[-._A-Za-z0-9]+$"
 OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 SERVED_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9._/]*[A-Za-z0-9])?$"
 IMAGE: Final = r"^[!-~]+$"
+HEADER_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_]*[A-Za-z0-9])?$"
 EXTENDED_RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?$"
 QUANTITY: Final = r"^[0-9]+(\.[0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
 MEMORY_SIZE: Final = r"^[1-9][0-9]*(k|Ki|M|Mi|G|Gi|T|Ti)?$"
@@ -41,6 +42,7 @@ PATTERN_WORDS: Final = {
     OBJECT_NAME: "lower-case letters, digits and - . (a letter or digit at both ends)",
     SERVED_NAME: "letters, digits and - . _ / (a letter or digit at both ends)",
     IMAGE: "an image reference without spaces",
+    HEADER_NAME: "a header name such as x-session-id: letters, digits and - _ (a letter or digit at both ends)",
     EXTENDED_RESOURCE: "an extended resource such as nvidia.com/gpu",
     QUANTITY: "a Kubernetes quantity such as 500m, 2 or 4Gi",
     MEMORY_SIZE: "a number of bytes such as 2Gi",

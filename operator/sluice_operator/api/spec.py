@@ -11,6 +11,7 @@ from sluice_operator.api.cron import newest, zone_of
 from sluice_operator.api.engine import EngineSpec
 from sluice_operator.api.model_source import CredentialsSecretRef, ModelCache, TokenSecretRef
 from sluice_operator.api.patterns import MODEL_URI, PERCENT, SERVED_NAME, Cron, TimeZone
+from sluice_operator.api.routing import Routing
 
 
 class ModelSpec(Model):
@@ -278,6 +279,9 @@ class LLMDeploymentSpec(Model):
     admission: Admission = Admission()
     """admission defines the admission control of each replica. A change reaches running engines within about a minute,
     without a restart."""
+    routing: Routing = Routing()
+    """routing defines how the gateway chooses the replica of a request. A change applies to the next request and restarts
+    nothing."""
     auth: Auth = Auth()
     """auth defines who may call the model, and the certificate of its API. A change of a reference triggers a rolling
     update of the pods; a change of a Secret does not."""

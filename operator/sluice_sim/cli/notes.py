@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from sluice_operator.api import LLMDeploymentSpec
+from sluice_sim.cluster.routing import POLICY
 from sluice_sim.cluster.scenario import Settings
 from sluice_sim.hardware.profiles import Profile
 from sluice_sim.traces import Arrival
@@ -49,6 +50,8 @@ def ignored_fields(spec: LLMDeploymentSpec, settings: Settings) -> Iterator[str]
         yield "spec.scaling.minReplicas 0: no gateway holds requests here, so one replica stays, as in a cluster"
     if spec.paused:
         yield "spec.paused: the law decides nothing; set it to false to simulate its decisions"
+    if spec.routing.policy not in (None, POLICY[settings.routing]):
+        yield f"spec.routing.policy {spec.routing.policy}: not simulated; --routing {settings.routing} is"
     written = kv_cache.model_fields_set
     sizes = [name for name, field in (("size", "size"), ("memoryPercent", "memory_percent")) if field in written]
     if sizes:

@@ -37,7 +37,8 @@ class Known(Directory):
         return tuple(replace(engine.backend, model=model) for engine, model in self.engines)
 
     async def add(self, name: str, **options: Any) -> FakeEngine:
-        engine = FakeEngine(f"{name}-1", load_document(model=name), **options)
+        number = 1 + sum(model == name for _, model in self.engines)
+        engine = FakeEngine(f"{name}-{number}", load_document(model=name), **options)
         await engine.start()
         self.engines.append((engine, name))
         return engine

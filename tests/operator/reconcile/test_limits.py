@@ -1,6 +1,7 @@
 """Limits reach engines whatever else goes wrong, outlive a late pass, and are missed in a condition where they do not."""
 
 import itertools
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,20 @@ async def test_a_failed_patch_is_reported_beside_a_rejected_child(monkeypatch: p
     with pytest.raises(ClusterError):
         await reconciler.reconcile(KEY)
     assert cluster.condition("AdmissionActive")["reason"] == "LimitsNotSet"
+
+
+async def test_a_changed_routing_changes_neither_a_child_nor_a_limit() -> None:
+    cluster, engines, reconciler = await serving()
+    before, usual = deepcopy(cluster.deployment), len(cluster.writes)
+    await reconciler.reconcile(KEY)
+    unchanged, limits = cluster.writes[usual:], engines.patched[-1]
+    cluster.writes.clear()
+    engines.patched.clear()
+    cluster.edit(routing={"policy": "RoundRobin", "sessionHeader": "x-session-id"})
+    await reconciler.reconcile(KEY)
+    assert cluster.deployment == before
+    assert cluster.writes == [*unchanged, "status"]  # its observedGeneration
+    assert engines.patched == [limits]
 
 
 @pytest.mark.parametrize("mode", ["Auto", "Fixed", "Off"])

@@ -115,6 +115,8 @@ WITHOUT_CHILD: dict[str, Any] = {
     "scaling.priority": 5,
     "scaling.schedules": [{"cron": "0 8 * * *", "durationSeconds": 60, "minReplicas": 1}],
     "admission.maxQueueSeconds": 1,
+    "routing.policy": "RoundRobin",
+    "routing.sessionHeader": "x-session-id",
     "rollout.rollback": "Auto",
     "rollout.upgradePolicy": "Manual",
     "rollout.upgradeWindow.cron": "0 2 * * 6",

@@ -102,13 +102,16 @@ def test_ignored_spec_fields_are_noted_only_if_they_are_set(tmp_path: Path) -> N
     plain, _ = simulate(tmp_path, {})
     assert not any("spec." in note for note in plain["notes"])
     engine = {"kvCache": {"size": "2Gi", "memoryPercent": 50, "cpuOffloadGiB": 4}}
-    value, _ = simulate(tmp_path, {"engine": engine})
+    value, _ = simulate(tmp_path, {"engine": engine, "routing": {"policy": "LeastLoaded"}})
     said = [note for note in value["notes"] if note.startswith("spec.")]
     assert said == [
+        "spec.routing.policy LeastLoaded: not simulated; --routing round_robin is",
         "spec.engine.kvCache.size and spec.engine.kvCache.memoryPercent: not simulated; "
         + "a replica holds 32000 KV tokens, from the profile or --kv-tokens",
         "spec.engine.kvCache.cpuOffloadGiB: not simulated; preempted requests compute their prompt again",
     ]
+    value, _ = simulate(tmp_path, {"routing": {"policy": "LeastLoaded"}}, "--routing", "least_loaded")
+    assert not any("spec." in note for note in value["notes"])
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,13 @@ async def most_waiting(admin: str, until: "asyncio.Future[list[int]]") -> int:
     return most
 
 
+async def arrived(client: aiohttp.ClientSession, admin: str) -> int:
+    """The requests that the engine has had."""
+    async with client.get(admin + contract.PATH_METRICS) as response:
+        lines = (await response.text()).splitlines()
+    return int(float(next(line.split()[-1] for line in lines if line.startswith(contract.REQUESTS_ARRIVED))))
+
+
 async def test_requests_beyond_what_runs_wait_in_the_gateway(tmp_path: Path) -> None:
     async with sluice_up(written(tmp_path, YAML.format(uri=ensure().as_uri()))) as up:
         url = (await up.until(event="started"))["url"]
@@ -61,6 +68,27 @@ async def test_its_gateway_verifies_keys_before_a_replica_is_started_and_its_eng
             assert await status({}) == 401
             assert not up.pids()
             assert [await status({"Authorization": bearer("team")}) for _ in range(3)] == [200, 200, 429]
+
+
+async def test_its_gateway_routes_by_the_policy_and_the_session_header_of_the_file(tmp_path: Path) -> None:
+    routing = "  scaling: {minReplicas: 2, maxReplicas: 2}\n  routing: {policy: RoundRobin, sessionHeader: x-chat}\n"
+    async with sluice_up(written(tmp_path, YAML.format(uri=ensure().as_uri()) + routing)) as up:
+        url = (await up.until(event="started"))["url"]
+        replicas = [pod["admin"] for pod in (await up.until(ready=2))["pods"]]
+
+        async with aiohttp.ClientSession() as client:
+
+            async def computed(**headers: str) -> list[int]:
+                """How many of four requests of one prompt each replica gets: by its cached prefix, one would get all."""
+                before = [await arrived(client, admin) for admin in replicas]
+                for _ in range(4):
+                    async with client.post(url + contract.PATH_COMPLETIONS, json=BODY, headers=headers) as response:
+                        assert response.status == 200
+                        await response.read()
+                return [await arrived(client, admin) - old for admin, old in zip(replicas, before, strict=True)]
+
+            assert await computed() == [2, 2]
+            assert sorted(await computed(**{"x-chat": "mine"})) == [0, 4]
 
 
 def test_a_key_file_that_cannot_be_used_ends_it_with_a_sentence(tmp_path: Path) -> None:
