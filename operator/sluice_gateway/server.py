@@ -93,6 +93,7 @@ class Gateway:
         default = Routing(options.policy, options.session_header)
         routing_of = (lambda _: default) if catalog is None else partial(catalog.routing, default=default)
         self.fleet = Fleet(backends, routing_of, lambda kind: self._metrics.faults.labels(kind).inc(), names, canaries)
+        self.fleet.shared_by(options.keys.gateways)
         self._read_tokens = ReadTokens(options.reads.key, options.reads.token)
         self._admin = AdminRoutes(
             self.fleet,
@@ -201,7 +202,8 @@ class Gateway:
         return int(runner.addresses[0][1])
 
     def shared_by(self, gateways: int) -> None:
-        """So many gateways share the rates of the key file now."""
+        """So many gateways share the rates of the key file, and the replicas, now."""
+        self.fleet.shared_by(gateways)
         self._gatekeeper.shared_by(gateways)
 
     def unready(self) -> None:

@@ -118,7 +118,9 @@ def gateway(
     gateways: Annotated[
         int,
         typer.Option(
-            min=1, max=1000, help="Gateways that share the rates of the key file; with --service, until it is known."
+            min=1,
+            max=1000,
+            help="Gateways that share the engines and the rates of the key file; with --service, until it is known.",
         ),
     ] = 1,
     service: Annotated[

@@ -97,6 +97,10 @@ class Fleet:
                     self.caches.forget(name)
         return list(self._states.values())
 
+    def shared_by(self, gateways: int) -> None:
+        """So many gateways send requests to the replicas now."""
+        self.caches.is_partial = gateways > 1
+
     def ready(self, model: str | None = None) -> bool:
         """Whether a replica can be sent requests: for the model, where all models are known, else for any."""
         named = None if self._models() is None else model

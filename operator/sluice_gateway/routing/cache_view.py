@@ -23,10 +23,14 @@ LEAST_SHARE: Final = 0.1
 
 
 class CacheView:
-    """The probable caches of all replicas. Its memory is bounded by MAX_STEPS."""
+    """The probable caches of all replicas. Its memory is bounded by MAX_STEPS.
+
+    `is_partial`: other gateways send prompts to the replicas too.
+    """
 
     def __init__(self, max_steps: int = MAX_STEPS) -> None:
         self._max_steps = max_steps
+        self.is_partial = False
         self._caches: dict[str, ReplicaCache] = {}
 
     def __len__(self) -> int:

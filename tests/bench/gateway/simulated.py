@@ -1,12 +1,12 @@
 """Track T3 by the gateway's own routing code: the fleet's hits beside those of an endless cache, and of an oracle that sees
-every pool instead of what the gateway knows of it.
+every pool instead of what the gateway knows of it; and by two gateways in turn, which do not know each other's requests.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from sluice_gateway.routing import Prompt, Router
+from sluice_gateway.routing import Prompt, Replica, Router
 from sluice_gateway.routing.cache_view import CacheView
 from sluice_sim.benchmark.run.job import Job, law_of, simulate
 from sluice_sim.benchmark.run.requests import requests
@@ -16,7 +16,7 @@ from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.collector import uncollected
 from sluice_sim.engine.coarse.engine import CoarseEngine
 from sluice_sim.results.summary import summarise
-from tests.bench.row import Report, at_least, at_most
+from tests.bench.row import Report, Row, at_least, at_most
 
 LEAST: Final = 0.95
 MOST_POINTS: Final = 2.0
@@ -38,6 +38,37 @@ class _EveryPool(CacheView):
         return float(engine._cache.hit(prompt.steps, round(prompt.tokens)))
 
 
+class _InTurn:
+    """Two gateways as one router: each request goes through the other one, and neither knows the other's requests."""
+
+    reads_load = True
+
+    def __init__(self, *, is_partial: bool) -> None:
+        """`is_partial`: each of them knows that there is another one."""
+        self._routers = [Router("PrefixAware"), Router("PrefixAware")]
+        for each in self._routers:
+            each.caches.is_partial = is_partial
+        self.caches = self
+
+    def forget(self, name: str) -> None:
+        """The replica is gone."""
+        for each in self._routers:
+            each.caches.forget(name)
+
+    def order(self, replicas: Sequence[Replica], prompt: Prompt) -> list[Replica]:
+        """As the gateway whose turn it is."""
+        self._routers.reverse()
+        return self._routers[0].order(replicas, prompt)
+
+    def uncached_tokens(self, name: str, prompt: Prompt) -> float:
+        """As the gateway that has ordered last."""
+        return self._routers[0].uncached_tokens(name, prompt)
+
+    def sent(self, replica: Replica, prompt: Prompt) -> None:
+        """The gateway that has ordered last has sent it."""
+        self._routers[0].sent(replica, prompt)
+
+
 def report(out: Path, say: Callable[[str], None]) -> Report:
     """The rows of this part."""
     say("Mooncake's conversations in the simulator (T3)")
@@ -46,13 +77,24 @@ def report(out: Path, say: Callable[[str], None]) -> Report:
     share = found.hit_ratio / endless_hit_ratio(track, _JOB.window)
     name = f"T3: hits of an endless cache's (attainment {found.attainment:.2%}, {found.gpu_hours:.1f} GPU-hours)"
     say("the same by an oracle that sees every pool")
-    oracle = _oracle_hit_ratio(track)
+    oracle = _hit_ratio(track, lambda fleet: Router(fleet._router.policy, _EveryPool(fleet)))
+    say("the same by two gateways in turn, without rendezvous hashing and with it")
+    alone = _hit_ratio(track, lambda _: _InTurn(is_partial=False))
+    ours = _hit_ratio(track, lambda _: _InTurn(is_partial=True))
+    two = f"T3, two gateways: points of the hit ratio below the oracle ({ours:.2%}; without rendezvous hashing {alone:.2%})"
     points = f"T3: points of the hit ratio below an oracle that sees every pool ({found.hit_ratio:.2%}, {oracle:.2%})"
-    return Report([at_least(name, share, LEAST), at_most(points, 100.0 * (oracle - found.hit_ratio), MOST_POINTS)])
+    return Report(
+        [
+            at_least(name, share, LEAST),
+            at_most(points, 100.0 * (oracle - found.hit_ratio), MOST_POINTS),
+            at_most(two, 100.0 * (oracle - ours), MOST_POINTS),
+            Row("T3, two gateways: points gained by rendezvous hashing", f"{100.0 * (ours - alone):.3g}"),
+        ]
+    )
 
 
-def _oracle_hit_ratio(track: Track) -> float:
+def _hit_ratio(track: Track, router: Callable[[Fleet], Any]) -> float:
     with uncollected():
         fleet = Fleet(track.spec(), track.settings(track.begin), law_of(track, _JOB))
-        fleet._router = Router(fleet._router.policy, _EveryPool(fleet))
+        fleet._router = router(fleet)
         return summarise(fleet.run(requests(track, _JOB.window)), track.gpus).hit_ratio
