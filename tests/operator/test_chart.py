@@ -261,7 +261,7 @@ def test_the_gateway_runs_by_options_that_the_command_has() -> None:
     options = re.findall(r"- (--[a-z-]+)", GATEWAY)
     parameters = get_command(app).commands["gateway"].params  # type: ignore[attr-defined]
     known = {option for parameter in parameters for option in parameter.opts}
-    assert len(options) == 15 and set(options) <= known
+    assert len(options) == 14 and set(options) <= known
     assert f"containerPort: {contract.GATEWAY_ADMIN_PORT}" in GATEWAY
     assert f"--admin-port={contract.GATEWAY_ADMIN_PORT}" in GATEWAY
 
