@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sluice_gateway.upstream.answer import MAX_BUFFERED
+from sluice_gateway.upstream.connection import EngineConnection
 from sluice_gateway.upstream.errors import ConnectFailed, ConnectionLost, NotHttp, UpstreamError
 from sluice_gateway.upstream.pool import Connections, Request, head_of
 
@@ -200,6 +201,28 @@ async def test_an_engine_waits_for_a_reader_that_takes_nothing() -> None:
             seen += len(part)
         answer.close()
     assert seen == size
+
+
+async def test_a_large_answer_that_arrives_with_its_end_leaves_its_connection_readable() -> None:
+    size, loop = MAX_BUFFERED + 1, asyncio.get_running_loop()
+    large = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode() + b"x" * size
+    async with raw_server([large], [OK]) as (fake, connections):
+        took = EngineConnection.data_received
+        parts: list[bytes] = []
+
+        def whole(connection: EngineConnection, data: bytes) -> None:
+            """As a busy event loop receives it: all at once."""
+            parts.append(data)
+            if len(b"".join(parts)) >= len(large):
+                loop.call_soon(took, connection, b"".join(parts))
+                parts.clear()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EngineConnection, "data_received", whole)
+            assert await asked(fake, connections) == (200, b"x" * size)
+        async with asyncio.timeout(5):
+            assert await asked(fake, connections) == (200, b"ok")
+    assert len(set(fake.peers)) == 1
 
 
 @pytest.mark.parametrize("value", ["a\r\nx-two: 2", "a\nb", "a\rb"])

@@ -110,8 +110,10 @@ class Answer:
             self._reading(False)
 
     def end(self) -> None:
-        """All of it has arrived."""
+        """All of it has arrived. Its connection is read again, because it may carry the next answer."""
         self.ended = True
+        if self._size > MAX_BUFFERED:
+            self._reading(True)
 
     def fail(self, error: UpstreamError) -> None:
         """The rest does not come. What has arrived is read first."""
