@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
 DATA: Final = Path(__file__).parent / "data/acceptance"
-TABLES: Final = ("resource", "faults")
+TABLES: Final = ("resource", "faults", "http")
+INGRESSES: Final = ("engine", "gateway")  # at each of which a row of bad input over HTTP holds
 TEN_MINUTES: Final = "10 minutes"  # of a fault; e2e may have a shorter one
 LASTED: Final = "lasted_seconds"  # property of a test: how long its fault lasted
 
@@ -23,23 +24,26 @@ class Row:
     case: str
     tests: tuple[str, ...]
     missing: str  # the part that no test shows; empty: none
+    by_ingress: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the tests of each of INGRESSES
 
 
 def copied_cases(table: str) -> list[str]:
     """The first column of a table as the design has it, without its heading."""
     lines = (DATA / f"{table}.md").read_text().splitlines()
-    cells = [line.strip("|").split("|")[0].strip() for line in lines if line.startswith("|")]
+    cells = [re.split(r"(?<!\\)\|", line.strip("|"))[0].strip() for line in lines if line.startswith("|")]
     return [cell for cell in cells[1:] if not re.fullmatch(r"-+", cell)]
 
 
 def rows() -> list[Row]:
     """All rows, in the order of the tables."""
     found = yaml.safe_load((DATA / "tests.yaml").read_text())
-    return [
-        Row(table, case, tuple(entry["tests"]), entry.get("missing", ""))
-        for table in TABLES
-        for case, entry in found[table].items()
-    ]
+    return [_row(table, case, entry) for table in TABLES for case, entry in found[table].items()]
+
+
+def _row(table: str, case: str, entry: Mapping[str, Any]) -> Row:
+    by_ingress = {name: tuple(entry[name]) for name in INGRESSES if name in entry}
+    tests = entry["tests"] if not by_ingress else dict.fromkeys(test for each in by_ingress.values() for test in each)
+    return Row(table, case, tuple(tests), entry.get("missing", ""), by_ingress)
 
 
 def table_of(

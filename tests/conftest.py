@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from sluice_engine import tiny
 from tests.engine.server.auth.keys import entry, key_file, key_of
 from tests.engine.serving import Served, serving
+from tests.gateway.http.front import gateway_before
 
 SLOW = (HealthCheck.too_slow,)  # a busy machine is no failure
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=SLOW)
@@ -52,11 +53,39 @@ def served(served_without_keys: Served) -> Served:
 
 
 @pytest.fixture(scope="session")
-def served_with_keys(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """As `served`, with API keys; requests carry the key of one tenant, whose rates are too high to matter."""
-    folder = tmp_path_factory.mktemp("served-with-keys")
-    file = folder / "keys.yaml"
-    file.write_bytes(key_file(entry("tests", requestsPerMinute=10**9, tokensPerMinute=10**9), entry("others")))
-    with serving(tiny_model, folder / "log", "--api-keys-file", str(file)) as server:
+def key_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A key file of two tenants, of which `tests` has rates too high to matter, and the file of a gateway's token."""
+    folder = tmp_path_factory.mktemp("keys")
+    keys, token = folder / "keys.yaml", folder / "token"
+    keys.write_bytes(key_file(entry("tests", requestsPerMinute=10**9, tokensPerMinute=10**9), entry("others")))
+    token.write_text("token-of-the-gateway")
+    return str(keys), str(token)
+
+
+@pytest.fixture(scope="session")
+def served_with_keys(
+    tiny_model: Path, key_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """As `served`, with API keys; requests carry the key of the tenant `tests`. It takes tenants from its gateway."""
+    log, (keys, token) = tmp_path_factory.mktemp("served-with-keys") / "log", key_files
+    with serving(tiny_model, log, "--api-keys-file", keys, "--gateway-token-file", token) as server:
         server.key = key_of("tests")
         yield server
+
+
+@pytest.fixture(scope="session")
+def gateway_without_keys(served_without_keys: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A real `sluice gateway` before that server; its admin port is the server's."""
+    with gateway_before(served_without_keys, tmp_path_factory.mktemp("gateway") / "log") as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="session")
+def gateway_with_keys(
+    served_with_keys: Served, key_files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """The same before the server with API keys: it verifies them, and tells the server the tenant."""
+    log, (keys, token) = tmp_path_factory.mktemp("gateway-with-keys") / "log", key_files
+    options = ("--api-keys-file", keys, "--engine-token-file", token)
+    with gateway_before(served_with_keys, log, *options) as gateway:
+        yield gateway

@@ -15,6 +15,7 @@ import orjson
 from sluice import contract
 from sluice.httpapi.body import parse_object
 from sluice.httpapi.errors import BadRequest
+from sluice.httpapi.nesting import too_deep
 
 MAX_TEXT: Final = 1024 * 1024  # bytes that are rendered; the routing policy hashes no more
 LARGE_BYTES: Final = 512 * 1024  # of a body of which only the fields that are read become objects
@@ -62,12 +63,12 @@ def read_conversation(path: str, body: bytes) -> Conversation:
     document = parse_object(body) if len(body) < LARGE_BYTES else _large_object(body)
     model, salt = document.get("model"), document.get("cache_salt")
     if model is not None and not isinstance(model, str):
-        raise BadRequest("model must be a string.", param="model", code="invalid_type")
+        raise BadRequest("model must be a string.", param="model", code="invalid_value")
     if isinstance(document.get(contract.FIELD_RESUME), dict):
         raise BadRequest(
             "resume must be true or false: with true, the gateway itself adds the tokens of a broken stream.",
             param=contract.FIELD_RESUME,
-            code="invalid_type",
+            code="invalid_value",
         )
     return Conversation(
         model,
@@ -94,7 +95,12 @@ def _beginning(raw: msgspec.Raw) -> Any:
         return None
     from pydantic_core import from_json  # 3 MiB, which only a gateway with large bodies takes
 
-    return from_json(text[:MAX_TEXT], allow_partial="trailing-strings", allow_inf_nan=False, cache_strings=False)
+    try:
+        return from_json(text[:MAX_TEXT], allow_partial="trailing-strings", allow_inf_nan=False, cache_strings=False)
+    except ValueError as error:
+        if "recursion limit" in str(error):
+            raise too_deep() from error
+        raise
 
 
 def _priority(value: Any) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance import TABLES, Row, copied_cases, rows, table_of
+from tests.acceptance import INGRESSES, TABLES, Row, copied_cases, rows, table_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +27,12 @@ def test_the_rows_tests_exist_or_it_says_what_is_missing(row: Row) -> None:
     for test in row.tests:
         file, _, name = test.partition("::")
         assert name in functions_in(ROOT / file), f"{test} does not exist: name the test that shows {row.case!r}"
+
+
+@pytest.mark.parametrize("row", [row for row in rows() if row.table == "http"], ids=lambda row: row.case[:40])
+def test_each_row_of_bad_input_over_http_has_tests_at_an_engine_and_at_a_gateway(row: Row) -> None:
+    assert row.by_ingress.keys() == set(INGRESSES)
+    assert all(row.by_ingress.values())
 
 
 def test_each_test_whose_name_says_that_it_is_a_row_is_in_the_table() -> None:

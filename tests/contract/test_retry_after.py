@@ -89,7 +89,7 @@ async def engine() -> AsyncIterator[Engine]:
         await web.SockSite(runners[-1], listener).start()
         return int(listener.getsockname()[1])
 
-    found[0].url = f"http://127.0.0.1:{await listen(data_routes.routes('m'))}"
+    found[0].url = f"http://127.0.0.1:{await listen(data_routes.routes())}"
     found[0].port = await listen(admin.routes(admin.AdminToken(None, loopback=True)))
     yield found[0]
     for runner in runners:

@@ -213,7 +213,7 @@ class Server:
         loopback = is_loopback(data_socket)
         token = admin.AdminToken(settings.admin_token_file, loopback=loopback)
         access, tls = self._secrets.access, self._secrets.tls
-        routes = data_routes.routes(self._options.served_name)
+        routes = data_routes.routes()
         cors = Cors(settings.cors_origins)
         data = Router(
             self._serving,

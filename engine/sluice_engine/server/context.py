@@ -189,6 +189,8 @@ class Serving:
         """Returns a complete response. It is JSON unless `headers` sets another Content-Type."""
         merged = {"Content-Type": "application/json"} | self._common(request) | dict(headers or {})
         response = web.Response(status=status, body=body, headers=merged)
+        if status >= 400 and not request.content.is_eof():  # the rest of the body is not wanted
+            response.force_close()
         return self._closing(request, response)
 
     def stream_response(self, request: web.BaseRequest, headers: Mapping[str, str]) -> EventResponse:

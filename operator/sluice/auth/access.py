@@ -41,17 +41,17 @@ class AccessControl:
         """
         self._store = store
         self._gateway_token = gateway_token
-        self._rates = RateLimits(clock, share)
+        self.rates = RateLimits(clock, share)
         self._on_refused = on_refused
 
     def replace(self, store: KeyStore) -> None:
         """Puts a new key file in force for the next requests. Tenants keep their buckets."""
         self._store = store
-        self._rates.keep(store.tenants)
+        self.rates.keep(store.tenants)
 
     def grant(self, share: float) -> None:
         """Grants this share of every tenant's rates from now on."""
-        self._rates.share = share
+        self.rates.share = share
 
     def authorize(self, request: web.BaseRequest, served_name: str) -> None:
         """Attaches the caller to the request. Raises Unauthorized, Forbidden, RateLimited."""
@@ -66,7 +66,7 @@ class AccessControl:
 
     def identify(self, request: web.BaseRequest) -> Caller:
         """Attaches the caller to the request, and checks nothing else. Raises Unauthorized."""
-        caller = request[CALLER] = Caller(self._key_of(request), self._rates)
+        caller = request[CALLER] = Caller(self._key_of(request), self.rates)
         return caller
 
     def _key_of(self, request: web.BaseRequest) -> ApiKey:

@@ -14,7 +14,12 @@ def check_depth(value: Any, param: str | None = None) -> None:
         if not level:
             return
         level = [entry for node in level for entry in _inner(node)]
-    raise BadRequest(
+    raise too_deep(param)
+
+
+def too_deep(param: str | None = None) -> BadRequest:
+    """The error for what is nested deeper than MAX_DEPTH, or than a parser goes."""
+    return BadRequest(
         f"{param or 'The body'} is nested deeper than {MAX_DEPTH} levels; send it flatter.",
         param=param,
         code="invalid_value",

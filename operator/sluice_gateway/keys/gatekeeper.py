@@ -9,18 +9,22 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from aiohttp import web
 
 from sluice import contract
 from sluice.auth.access import AccessControl
-from sluice.auth.caller import Caller
+from sluice.auth.caller import CALLER, Caller
 from sluice.auth.gateway_token import GatewayToken, TokenInvalid
 from sluice.auth.key_file import parse
-from sluice.auth.key_store import KeyStore
+from sluice.auth.key_store import ANONYMOUS, KeyStore
 from sluice.httpapi.errors import ApiError
 from sluice.mounted_files import FileFault, MountedFiles, Reload, follow
 from sluice_gateway.headers import ENGINE_IDENTITY
+
+# Engines need no key for them either: they are for load balancers and tools.
+OPEN_PATHS: Final = frozenset(contract.READ_PATHS) - {contract.PATH_MODELS}
 
 log = logging.getLogger("sluice.gateway")
 
@@ -60,6 +64,9 @@ class Gatekeeper:
 
     def identify(self, request: web.BaseRequest) -> Caller:
         """The request's caller; a request that costs work is counted. Raises Unauthorized, RateLimited."""
+        if request.rel_url.raw_path in OPEN_PATHS:
+            caller = request[CALLER] = Caller(ANONYMOUS, self._access.rates)
+            return caller
         caller = self._access.identify(request)
         if request.method == "POST":
             caller.take_request()

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import logging
+import socket
 
 import aiohttp
 import pytest
 
 from sluice_gateway.server import Gateway
+from tests.engine.server.transport.test_costly_bodies import TURN_SECONDS, LongestTurn
 from tests.gateway.engines import CHAT, FakeEngine, gateway_over
-from tests.gateway.test_bad_input import status_and_body
 from tests.gateway.test_fleet import chat
 from tests.gateway.test_wire import raw
 
@@ -68,14 +69,42 @@ async def test_an_unknown_model_is_a_404_and_not_in_the_log(name: str, caplog: p
     assert not [record for record in caplog.records if name in record.getMessage() or name in str(record.__dict__)]
 
 
-async def test_a_body_in_a_hundred_thousand_chunks_of_one_byte_is_read() -> None:
+async def test_a_body_in_a_hundred_thousand_chunks_of_one_byte_is_read_and_never_holds_the_event_loop() -> None:
     body = json.dumps(chat(" " * 100_000)).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body).decode() + "0\r\n\r\n"
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    )
     engine = FakeEngine("r0")
     async with gateway_over(engine) as gateway:
-        assert (await status_and_body(gateway, head + chunks))[0] == 200  # within the deadline of a body, else 408
+        turns = LongestTurn()
+        # by a thread: the client's work is no turn of the gateway's event loop
+        answer = await asyncio.to_thread(exchanged, gateway.url, head + "Connection: close\r\n\r\n" + chunks)
+        turns.stop()
+    assert answer.startswith(b"HTTP/1.1 200 ")  # within the deadline of a body, else 408
+    assert turns.seconds < TURN_SECONDS
     assert engine.seen[0].headers["Content-Length"] == str(len(body))
+
+
+def exchanged(url: str, request: str) -> bytes:
+    with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=120) as connection:
+        connection.sendall(request.encode())
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+async def test_a_request_that_raises_in_the_gateway_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine("r0")
+    async with gateway_over(engine) as gateway:
+        with monkeypatch.context() as patch:
+            patch.setattr("sluice_gateway.forwarding.proxy.prefix_hashes", lambda *_, **__: 1 // 0)
+            status, error, _ = await posted(gateway, json.dumps(chat("a")).encode(), **{"x-request-id": "abc-1"})
+        assert (status, error["code"]) == (500, "internal_error")
+        assert "abc-1" in str(error["message"])
+        assert "division" not in str(error)
+        assert (await posted(gateway, json.dumps(chat("a")).encode()))[0] == 200
+        assert gateway.in_flight == 0
+        assert gateway.body_bytes == 0
+    assert len(engine.seen) == 1
 
 
 @pytest.mark.parametrize("sent", ["", f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"])

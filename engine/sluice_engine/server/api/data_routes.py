@@ -48,7 +48,7 @@ def _model(serving: Serving) -> dict[str, object]:
 # Paths whose errors have another shape than OpenAI's.
 
 
-def routes(served_name: str) -> Routes:
+def routes() -> Routes:
     """Returns the routes of the data port."""
     return {
         contract.PATH_CHAT_COMPLETIONS: {"POST": completions.chat},
@@ -62,7 +62,5 @@ def routes(served_name: str) -> Routes:
         contract.PATH_TOKENIZE: {"POST": tokens.tokenize},
         contract.PATH_DETOKENIZE: {"POST": tokens.detokenize},
         contract.PATH_MODELS: {"GET": list_models},
-        f"{contract.PATH_MODELS}/*": {"GET": get_model},
-        # A served name may contain a slash ("Qwen/Qwen3-8B").
-        f"{contract.PATH_MODELS}/{served_name}": {"GET": get_model},
+        f"{contract.PATH_MODELS}/*": {"GET": get_model},  # a served name may contain a slash ("Qwen/Qwen3-8B")
     }

@@ -24,7 +24,7 @@ from sluice_engine.server.transport.cors import CORS_HEADERS, Cors
 from sluice_engine.server.transport.request_span import record_spans
 
 Handler = Callable[[web.BaseRequest, Serving], Awaitable[web.StreamResponse]]
-Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler; a path ending in "*" matches any last segment
+Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler; a path ending in "*" matches what begins so
 
 NO_CORS: Final = Cors(())
 
@@ -56,6 +56,7 @@ class Router:
         self._access = access
         self._serving = serving
         self._routes = routes
+        self._beginnings = [(path[:-1], methods) for path, methods in routes.items() if path.endswith("*")]
         self._loopback = loopback
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -105,8 +106,10 @@ class Router:
             request[CORS_HEADERS] = cors
         path = request.rel_url.raw_path
         methods = self._public.get(path) or self._routes.get(path)
-        if methods is None and "%" not in path:
-            methods = self._routes.get(path[: path.rfind("/") + 1] + "*")
+        if methods is None:
+            methods = next(
+                (found for start, found in self._beginnings if path.startswith(start) and path != start), None
+            )
         if methods is None:
             raise NotFound("This path does not exist.", code="not_found")
         if (preflight := self._cors.preflight(request, methods)) is not None:

@@ -56,7 +56,7 @@ def test_a_body_that_asks_for_too_much_costs_less_than_50_ms(served: Served, nam
 
 
 def test_neighbours_output_is_the_same_byte_for_byte(served: Served) -> None:
-    wanted = body(200, stream=False) | {"temperature": 0.8, "seed": 7}
+    wanted = body(1000, stream=False) | {"temperature": 0.8, "seed": 7}
     alone = served.request("POST", CHAT, wanted).json()["choices"]
     reader = Reader(served, wanted)
     served.wait(lambda: served.admin("GET", "/state").json()["server"]["in_flight"] == 1)

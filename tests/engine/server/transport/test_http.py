@@ -1,16 +1,10 @@
 """Bad input over HTTP returns an error in OpenAI's format and does not affect other clients."""
 
-import asyncio
 import json
 import socket
 
-import aiohttp
 import pytest
-from aiohttp import web
 
-from sluice import contract
-from sluice_gateway.replicas.backend import Backend
-from sluice_gateway.server import Gateway, GatewayOptions
 from tests.engine.server.transport.conftest import GOOD
 from tests.engine.serving import CHAT, Served
 
@@ -116,40 +110,6 @@ def test_an_invalid_request_id_is_replaced(served: Served, given: str) -> None:
 def test_errors_carry_the_clients_request_id(served: Served) -> None:
     answer = served.request("POST", CHAT, b"{", {**TYPE, "x-request-id": "abc-123"})
     assert answer.headers["x-request-id"] == "abc-123"
-
-
-def test_a_request_rejected_by_another_replica_is_served_and_no_second_arrival(served: Served) -> None:
-    """The gateway retries: port 1 is closed, and the first replica is full."""
-
-    async def full(request: web.Request) -> web.Response:
-        await request.read()
-        return web.json_response({}, status=503)
-
-    async def asked() -> list[int]:
-        app = web.Application()
-        app.router.add_post(CHAT, full)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        headers = {} if served.key is None else {"Authorization": f"Bearer {served.key}"}  # the gateway forwards it
-        ports = (1, runner.addresses[0][1], served.port)
-        backends = [Backend(f"r{port}", "127.0.0.1", port) for port in ports]
-        try:
-            async with Gateway(lambda: backends, GatewayOptions(port=0)) as gateway, aiohttp.ClientSession() as client:
-                found = []
-                for _ in ports:
-                    async with client.post(gateway.url + CHAT, json=GOOD, headers=headers) as response:
-                        found.append(response.status)
-                return found
-        finally:
-            await runner.cleanup()
-
-    arrived, done = served.metric(contract.REQUESTS_ARRIVED), served.metric(contract.REQUESTS, outcome="length")
-    shadowed = served.metric(contract.SHADOW_REQUESTS)
-    assert asyncio.run(asked()) == [200, 200, 200]
-    assert served.metric(contract.REQUESTS, outcome="length") == done + 3
-    assert served.metric(contract.REQUESTS_ARRIVED) == arrived + 1  # only the one with its first attempt here
-    assert served.metric(contract.SHADOW_REQUESTS) == shadowed + 1
 
 
 def test_a_body_in_a_hundred_thousand_chunks_is_read(served: Served) -> None:

@@ -7,9 +7,11 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from sluice import contract
 from sluice.httpapi.connection_limits import RECEIVE_SECONDS, REJECTION_SECONDS
-from tests.engine.server.transport.conftest import GOOD
+from tests.engine.server.transport.conftest import GOOD, SERVERS
 from tests.engine.server.transport.test_http import error_of, head, status_of
 from tests.engine.serving import CHAT, Served
 
@@ -18,16 +20,15 @@ DEAF_BYTES = 4096  # receive buffer of a client that does not read
 MOST_HELD = 64 * 1024 * 1024  # memory limit of the server for one such client
 
 
-def test_slow_headers_and_a_stalled_body_are_408_and_closed(
-    served_without_keys: Served, served_with_keys: Served
-) -> None:
-    """All cases run concurrently, because each takes the full deadline, which leaves room for a late timer."""
+def test_slow_headers_and_a_stalled_body_are_408_and_closed(request: pytest.FixtureRequest) -> None:
+    """At the servers and at the gateways before them. All cases run concurrently, because each takes the full deadline, which leaves room for a late timer."""
     assert RECEIVE_SECONDS + REJECTION_SECONDS <= 27
     stalled = head(CHAT, "Content-Type: application/json", "Content-Length: 100") + b'{"model"'
+    servers = [request.getfixturevalue(name) for name in SERVERS]
     begun = time.monotonic()
     with ExitStack() as stack:
         connections = []
-        for server in (served_without_keys, served_with_keys):
+        for server in servers:
             for data in (b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-", server.with_key(stalled)):
                 connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
                 stack.enter_context(connection).sendall(data)

@@ -115,7 +115,7 @@ async def desk_of(
     serving.check_complete()
     limits = ConnectionLimits(8)
     access = without_keys(serving) if access is None else access
-    server = HttpServer(Router(serving, data_routes.routes("m"), loopback=True, access=access), limits)
+    server = HttpServer(Router(serving, data_routes.routes(), loopback=True, access=access), limits)
     runner = web.ServerRunner(server)
     await runner.setup()
     listener = bind("127.0.0.1", 0, "--port")
