@@ -74,6 +74,7 @@ PATH_LOAD: Final = "/load"
 PATH_KV_EVENTS: Final = "/kv_events"  # server-sent events; the fields are in sluice_engine.server.api.kv_events
 TYPE_EVENTS: Final = "text/event-stream"
 PATH_HELD: Final = "/held"  # of a gateway in a cluster
+PATH_RATES: Final = "/rates"  # of a gateway
 
 HEADER_REQUEST_ID: Final = "x-request-id"
 HEADER_REQUEST_ID_ANTHROPIC: Final = "request-id"  # the same beside it, on Anthropic's paths
@@ -310,6 +311,11 @@ GATEWAY_FAULT_KINDS: Final = ("refuses", "unreachable", "silent", "no_http", "wr
 # JSON object per line, sent at once and after each change: {"namespace/name" of an LLMDeployment: requests held
 # until it has a replica}, without zeros. An unchanged line comes every HELD_HEARTBEAT_SECONDS.
 HELD_HEARTBEAT_SECONDS: Final = 5.0
+
+# --- GET /rates ------------------------------------------------------------------------------------------------
+
+# What a gateway has used of the tenants' rates, for the other gateways; with the same token as /held:
+# {"start": name of this process, "uses": [[tenant, "requests" or "tokens", sum since the start, left in the fleet]]}
 
 # --- PATCH /limits ---------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Final, Self
 import aiohttp
 from aiohttp import web
 
+from sluice import contract
 from sluice.httpapi.body_budget import BodyBudget
 from sluice.httpapi.connection import HttpServer
 from sluice.httpapi.connection_limits import RECEIVE_SECONDS, WRITE_SECONDS, ConnectionLimits
@@ -24,6 +25,7 @@ from sluice_gateway.catalog.model_routes import ModelRoutes
 from sluice_gateway.forwarding.proxy import Proxy, ProxyOptions
 from sluice_gateway.holding import HoldQueue
 from sluice_gateway.keys.gatekeeper import Gatekeeper, KeyOptions
+from sluice_gateway.keys.rate_exchange import RateExchange
 from sluice_gateway.metrics import GatewayMetrics
 from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.rejection_log import RejectionLog
@@ -95,12 +97,14 @@ class Gateway:
         self.fleet = Fleet(backends, routing_of, lambda kind: self._metrics.faults.labels(kind).inc(), names, canaries)
         self.fleet.shared_by(options.keys.gateways)
         self._read_tokens = ReadTokens(options.reads.key, options.reads.token)
+        self._gatekeeper = Gatekeeper(options.keys)
+        more = {contract.PATH_RATES: self._gatekeeper.serve_rates, **({} if catalog is None else catalog.admin_routes)}
         self._admin = AdminRoutes(
             self.fleet,
             (lambda: self._hold_queue.held) if catalog is None else catalog.held,
             self._metrics,
             (lambda: "") if catalog is None else catalog.missing,
-            {} if catalog is None else catalog.admin_routes,
+            more,
             read_token=self._read_tokens.of_release,
             is_guarded=options.reads.is_guarded,
         )
@@ -116,7 +120,6 @@ class Gateway:
             receive_seconds=options.body_seconds,
             on_rejected=rejections.count,
         )
-        self._gatekeeper = Gatekeeper(options.keys)
         self._data: DataPort | None = None
         self._proxy: Proxy | None = None
 
@@ -161,9 +164,11 @@ class Gateway:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         self.scraper = Scraper(self._session, self.fleet, tokens=self._read_tokens)
+        self.rate_exchange = RateExchange(self._session, self._gatekeeper.rates, self._read_tokens)
         try:
             await self.scraper.scrape()  # before the first request: until then any replica may have any model
-            self._tasks = [asyncio.create_task(each) for each in (self.scraper.run(), self._gatekeeper.follow())]
+            tasks = (self.scraper.run(), self._gatekeeper.follow(), self.rate_exchange.run())
+            self._tasks = [asyncio.create_task(each) for each in tasks]
             if self._options.kv_feeds is not None:
                 feeds = KvFeeds(self._session, self.fleet, self._read_tokens, self._options.kv_feeds)
                 self._tasks.append(asyncio.create_task(feeds.run()))
@@ -201,10 +206,11 @@ class Gateway:
             raise PortTaken(f"port {port} on {self._options.host} is taken by another program") from error
         return int(runner.addresses[0][1])
 
-    def shared_by(self, gateways: int) -> None:
-        """So many gateways share the rates of the key file, and the replicas, now."""
+    def shared_by(self, gateways: int, others: Sequence[str] = ()) -> None:
+        """So many gateways share the rates of the key file, and the replicas, now; `others` are admin ports to read uses at."""
         self.fleet.shared_by(gateways)
         self._gatekeeper.shared_by(gateways)
+        self.rate_exchange.others = others if self._gatekeeper.verifies else ()
 
     def unready(self) -> None:
         """Report unready, and close connections after their responses; new requests are still served."""

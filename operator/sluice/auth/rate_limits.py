@@ -4,7 +4,8 @@ A bucket holds one minute's allowance and is refilled continuously, as at OpenAI
 at admission, cached ones too (OpenAI does, Anthropic exempts them). Output tokens are taken as they are produced
 (Anthropic; OpenAI reserves max_tokens at admission instead), so the bucket may go below zero: the tenant's next request
 then waits until the debt is refilled. Each process counts on its own, as with Envoy's local rate limit; of several gateways
-each grants its share, which is exact for a tenant whose connections are spread evenly over them.
+each grants its share, which is exact for a tenant whose connections are spread evenly over them, and is told what the others
+leave (`set_level`).
 """
 
 import math
@@ -44,6 +45,8 @@ class RateLimits:
         """`share`: of each tenant's rates that is granted here; a change applies to the next request."""
         self._clock = clock
         self.share = share
+        self.on_taken: Callable[[ApiKey, Unit, int], None] = lambda *_: None  # told of what `take` has taken
+        self.on_charged: Callable[[ApiKey, int], None] = lambda *_: None  # told of what `charge` has
         self._buckets: dict[tuple[str, Unit], TokenBucket] = {}
 
     def take(self, key: ApiKey, unit: Unit, amount: int) -> None:
@@ -60,12 +63,20 @@ class RateLimits:
                 retry_after=wait,
             )
         bucket.level -= amount
+        self.on_taken(key, unit, amount)
 
     def charge(self, key: ApiKey, amount: int) -> None:
         """Takes tokens that were produced, below zero if need be; a negative amount is a refund."""
         bucket = self._bucket(key, "tokens")
         if bucket is not None:
             bucket.level = min(bucket.level - amount, bucket.capacity)
+            self.on_charged(key, amount)
+
+    def set_level(self, key: ApiKey, unit: Unit, level: float) -> None:
+        """The bucket holds so much from now on: what other gateways have taken counts too."""
+        bucket = self._bucket(key, unit)
+        if bucket is not None:
+            bucket.level = min(level, bucket.capacity)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
         """Returns OpenAI's headers for the limits that the key has. `reset` is the time until the bucket is full."""
@@ -84,10 +95,10 @@ class RateLimits:
 
     def _bucket(self, key: ApiKey, unit: Unit) -> TokenBucket | None:
         """The tenant's bucket, refilled until now; None without a limit. A changed limit keeps at most its new capacity."""
-        rate: float | None = key.requests_per_minute if unit == "requests" else key.tokens_per_minute
-        if rate is None:
+        limit = limit_of(key, unit)
+        if limit is None:
             return None
-        rate *= self.share
+        rate = limit * self.share
         now = self._clock()
         bucket = self._buckets.get((key.name, unit))
         if bucket is None:
@@ -96,6 +107,11 @@ class RateLimits:
         if bucket.capacity != rate:
             bucket.capacity, bucket.level = rate, min(bucket.level, rate)
         return bucket
+
+
+def limit_of(key: ApiKey, unit: Unit) -> int | None:
+    """The key's limit per minute; None without one."""
+    return key.requests_per_minute if unit == "requests" else key.tokens_per_minute
 
 
 def duration(seconds: float) -> str:

@@ -126,8 +126,8 @@ def gateway(
     service: Annotated[
         str | None,
         typer.Option(
-            help="Service of the gateways in the cluster: its endpoints say in which zone this one is, and how many ready pods "
-            "share the rates of the key file.",
+            help="Service of the gateways in the cluster: its endpoints say in which zone this one is, and which ready pods "
+            "share the rates of the key file and read each other's use of them.",
             metavar="NAMESPACE/NAME",
         ),
     ] = None,

@@ -21,8 +21,8 @@ async def cluster_gateway(
 ) -> AsyncIterator[Gateway]:
     """Serve the LLMDeployments of these namespaces, of all if there are none. Raises ClusterError without a cluster.
 
-    `service`: "namespace/name" of the gateways' own Service, whose ready pods share the rates of the key file, and whose
-    endpoints say in which zone this one is.
+    `service`: "namespace/name" of the gateways' own Service, whose ready pods share the rates of the key file and read each
+    other's use of them, and whose endpoints say in which zone this one is.
 
     It is ready once everything has been listed; an API server that is away then changes nothing.
     """

@@ -1,5 +1,5 @@
-"""How many gateways share the rates of the key file, and the zone of this one: from the endpoints of their own Service, by
-a watch.
+"""Which gateways share the rates of the key file, and the zone of this one: from the endpoints of their own Service, by a
+watch.
 
 A gateway that starts or drains gets no new connections, so it does not count.
 """
@@ -7,9 +7,10 @@ A gateway that starts or drains gets no new connections, so it does not count.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from sluice import contract
 from sluice_gateway.cluster.endpoints import SLICES
 from sluice_kube.api import collection
 from sluice_kube.reflector import Reflector
@@ -17,16 +18,17 @@ from sluice_kube.reflector import Reflector
 log = logging.getLogger("sluice.gateway")
 
 
-def ready_gateways(slices: Iterable[Mapping[str, Any]]) -> int:
-    """Number of ready pods in the slices, each counted once."""
-    found = set()
+def ready_gateways(slices: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The ready pods in the slices and the URLs of their admin ports."""
+    found = dict[str, str]()
     for piece in slices:
         for each in piece.get("endpoints") or ():
-            target = each.get("targetRef") or {}
+            target, addresses = each.get("targetRef") or {}, each.get("addresses") or ()
             ready = (each.get("conditions") or {}).get("ready") is not False  # absent means ready, as the API has it
-            if ready and target.get("kind") == "Pod":
-                found.add(str(target.get("name")))
-    return len(found)
+            if ready and addresses and target.get("kind") == "Pod":
+                host = f"[{addresses[0]}]" if ":" in addresses[0] else str(addresses[0])
+                found.setdefault(str(target.get("name")), f"http://{host}:{contract.GATEWAY_ADMIN_PORT}")
+    return found
 
 
 def zone_of(pod: str, slices: Iterable[Mapping[str, Any]]) -> str:
@@ -40,27 +42,27 @@ def zone_of(pod: str, slices: Iterable[Mapping[str, Any]]) -> str:
 async def watched_peers(
     client: Any,
     service: str,
-    on_change: Callable[[int], None],
+    on_change: Callable[[int, Sequence[str]], None],
     pod: str = "",
     on_zone: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[None]:
-    """While the context lasts, `on_change` is told the number of ready gateways whenever it changes and is not 0, and
-    `on_zone` the zone of `pod`, which is this gateway's.
+    """While the context lasts, `on_change` is told the number of ready gateways, and the admin ports of those that are not
+    `pod`, whenever they change and are not none, and `on_zone` the zone of `pod`, which is this gateway's.
 
-    `service` is "namespace/name". Without an API server the last number and zone hold.
+    `service` is "namespace/name". Without an API server the last gateways and zone hold.
     """
     namespace, _, name = service.partition("/")
-    last = 0
+    last = dict[str, str]()
 
     def changed(slices: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
         nonlocal last
         if zone := zone_of(pod, slices.values()):
             on_zone(zone)
-        count = ready_gateways(slices.values())
-        if count not in (0, last):
-            last = count
-            log.info("ready gateways of the Service: %d", count)
-            on_change(count)
+        found = ready_gateways(slices.values())
+        if found and found != last:
+            last = found
+            log.info("ready gateways of the Service: %d", len(found))
+            on_change(len(found), [url for name, url in sorted(found.items()) if name != pod])
 
     selector = f"kubernetes.io/service-name={name}"
     reflector = Reflector(client, collection(*SLICES, namespace), changed, labels=selector)

@@ -1,10 +1,11 @@
 """Verifies keys and counts rates for a whole fleet, by the same key file as the engines'.
 
-Of several gateways each grants its share of every rate. With a token that the engines know, a request goes to an engine with
+Of several gateways each grants its share of what all of them have left of a rate. With a token that the engines know, a request goes to an engine with
 its tenant's name instead of its key, and the engine counts no rates of its own.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,11 +18,12 @@ from sluice import contract
 from sluice.auth.access import AccessControl
 from sluice.auth.caller import CALLER, Caller
 from sluice.auth.gateway_token import GatewayToken, TokenInvalid
-from sluice.auth.key_file import parse
+from sluice.auth.key_file import ApiKey, parse
 from sluice.auth.key_store import ANONYMOUS, KeyStore
 from sluice.httpapi.errors import ApiError
 from sluice.mounted_files import FileFault, MountedFiles, Reload, follow
 from sluice_gateway.headers import ENGINE_IDENTITY
+from sluice_gateway.keys.fleet_rates import FleetRates
 
 # Engines need no key for them either: they are for load balancers and tools.
 OPEN_PATHS: Final = frozenset(contract.READ_PATHS) - {contract.PATH_MODELS}
@@ -60,6 +62,8 @@ class Gatekeeper:
         except TokenInvalid as error:
             raise KeysInvalid(f"--engine-token-file: {error}") from error
         self._access = AccessControl(store, on_refused, share=1.0 / options.gateways)
+        self._store = store
+        self.rates = FleetRates(self._access.rates, self._key_of, time.monotonic)
         self.verifies = store is not None
 
     def identify(self, request: web.BaseRequest) -> Caller:
@@ -82,6 +86,10 @@ class Gatekeeper:
         """So many gateways share the rates now."""
         self._access.grant(1.0 / gateways)
 
+    async def serve_rates(self, _: web.Request) -> web.StreamResponse:
+        """What was used here of the rates, for the other gateways."""
+        return web.json_response(self.rates.document())
+
     async def follow(self) -> None:
         """Put changes of the key file in force, until cancelled."""
         if self._files is None:
@@ -91,8 +99,12 @@ class Gatekeeper:
 
     def _changed(self, reload: Reload[KeyStore]) -> None:
         if reload.value is not None:
+            self._store = reload.value
             self._access.replace(reload.value)
             log.info("the key file has changed: %d keys are in force", len(reload.value))
+
+    def _key_of(self, tenant: str) -> ApiKey | None:
+        return None if self._store is None else self._store.named(tenant)
 
 
 def _store(contents: tuple[bytes, ...]) -> KeyStore:

@@ -1,4 +1,4 @@
-"""The number of gateways that share the rates of keys: from their Service's endpoints, and what they grant while it changes."""
+"""The gateways that share the rates of keys: from their Service's endpoints, and what they grant while their number changes."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ def test_ready_pods_count_once_and_others_do_not() -> None:
         {"endpoints": [endpoint("g1", "fd00::1"), {"addresses": ["10.0.0.9"]}], "addressType": "IPv6"},
         {"endpoints": None},
     ]
-    assert ready_gateways(slices) == 2
+    assert ready_gateways(slices) == {"g1": "http://10.0.0.1:8081", "g2": "http://10.0.0.1:8081"}
 
 
 def test_the_zone_is_that_of_the_own_endpoint() -> None:
@@ -53,10 +53,13 @@ async def test_each_change_of_the_service_is_told_and_an_empty_service_changes_n
     runner = web.ServerRunner(web.Server(server.answer), shutdown_timeout=0.1)  # type: ignore[arg-type]
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    told: asyncio.Queue[int] = asyncio.Queue()
+    told: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
     async with ApiClient(configuration=Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")) as client:
-        async with watched_peers(client, "ns/gateway", told.put_nowait), asyncio.timeout(10):
-            assert [await told.get() for _ in range(4)] == [2, 1, 3, 2]
+        watching = watched_peers(
+            client, "ns/gateway", lambda count, others: told.put_nowait((count, len(others))), "g2"
+        )
+        async with watching, asyncio.timeout(10):
+            assert [await told.get() for _ in range(4)] == [(2, 1), (1, 1), (3, 2), (2, 2)]
         assert told.empty()
     await runner.cleanup()
 

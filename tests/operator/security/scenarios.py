@@ -55,7 +55,7 @@ async def route(server: AuthorizingApiServer, namespaces: list[str]) -> None:
     async with (
         _client(server) as client,
         Discovery(client, namespaces, Directory()).running(),
-        watched_peers(client, f"{NAMESPACE}/{RELEASE}-sluice-gateway", lambda _: None),
+        watched_peers(client, f"{NAMESPACE}/{RELEASE}-sluice-gateway", lambda *_: None),
         asyncio.timeout(10),
     ):
         await server.wait_for(*(("list", each) for each in found))

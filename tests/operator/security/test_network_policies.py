@@ -88,14 +88,16 @@ def test_without_a_gateway_no_rule_names_one() -> None:
     assert not is_allowed(given, GATEWAY, ENGINE, contract.ADMIN_PORT)
 
 
-def test_the_gateway_serves_everyone_and_shows_its_admin_port_to_operator_and_prometheus() -> None:
+def test_the_gateway_serves_everyone_and_shows_its_admin_port_to_operator_gateways_and_prometheus() -> None:
     given = policies()
     everyone = (OPERATOR, PROMETHEUS, NEIGHBOUR, STRANGER, OUTSIDE)
     assert all(is_allowed(given, peer, GATEWAY, GATEWAY_PORT) for peer in everyone)
     reached = [
-        peer for peer in (*everyone, *IMPOSTORS) if is_allowed(given, peer, GATEWAY, contract.GATEWAY_ADMIN_PORT)
+        peer
+        for peer in (*everyone, GATEWAY, *IMPOSTORS)
+        if is_allowed(given, peer, GATEWAY, contract.GATEWAY_ADMIN_PORT)
     ]
-    assert reached == [OPERATOR, PROMETHEUS]
+    assert reached == [OPERATOR, PROMETHEUS, GATEWAY]
 
 
 def test_only_prometheus_reads_the_operator() -> None:
