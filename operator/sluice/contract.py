@@ -115,11 +115,13 @@ ENV_S3_CREDENTIALS: Final = "SLUICE_S3_CREDENTIALS"  # the folder of those entri
 CACHE_MOUNT: Final = "/var/cache/sluice"  # the volume of spec.model.cache
 NODE_CACHE: Final = "/var/lib/sluice/models"  # the same on a node
 MODEL_MOUNT: Final = "/models"  # a pvc:// volume is mounted here, read-only
+ADMIN_VOLUME: Final = "admin-token"  # of an engine pod
 ADMIN_TOKEN_MOUNT: Final = "/etc/sluice/admin"
 ADMIN_TOKEN_KEY: Final = "token"  # key in the Secret, and file name under ADMIN_TOKEN_MOUNT
 READ_TOKEN_MOUNT: Final = "/etc/sluice/read"  # in engines that ask for a token of reads, and in gateways
 READ_TOKEN_KEY: Final = "token"  # key in the Secret, and file name under READ_TOKEN_MOUNT
-READ_KEY: Final = "key"  # beside it in the release's own Secret: from it gateways derive the tokens of engines
+# Beside it in the release's own Secret: from it gateways derive the tokens of engines. One key a line, the newest first.
+READ_KEY: Final = "key"
 READ_VOLUME: Final = "read-token"  # of an engine pod
 TARGETS_MOUNT: Final = "/etc/sluice/targets"  # a directory mount, so that the kubelet updates the file in running pods
 TARGETS_FILE: Final = "targets.json"  # key in the ConfigMap, and file name under TARGETS_MOUNT

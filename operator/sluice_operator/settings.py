@@ -40,7 +40,7 @@ class Settings:
 
     engine_image: str = "sluice/engine:dev"  # of pods whose accelerator has none of its own
     engine_images: tuple[tuple[str, str], ...] = ()  # by the accelerator's resource, such as nvidia.com/gpu
-    max_upgrades: int = 1  # fleets that upgrade windows move at the same time
+    max_upgrades: int = 1  # fleets that upgrade windows and a new key move at the same time
     pod_ids: str = "Fixed"  # user and group ids of engine pods: Fixed (65532), or Cluster (the cluster assigns them)
     namespaces: tuple[str, ...] = ()  # to watch; empty: all namespaces
     interval: float = 5.0  # between two passes over one resource without an event
@@ -63,6 +63,7 @@ class Settings:
     pod_name: str = "sluice-operator"  # holder identity in the Lease
     gateway_service: str = ""  # Service of the gateways in pod_namespace; empty: no gateway holds requests
     key_secret: str = "sluice-operator-key"  # Secret in pod_namespace with the operator's key
+    keyring_secret: str = "sluice-operator-keyring"  # Secret in pod_namespace with it and the keys before it
     health_port: int = 8080
     has_profiler: bool = False  # GET /debug/profile on health_port
     network_peers: NetworkPeers | None = None  # None: engines get no NetworkPolicy
@@ -94,6 +95,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         pod_name=env.get("POD_NAME") or env.get("HOSTNAME") or default.pod_name,
         gateway_service=env.get("SLUICE_GATEWAY_SERVICE", ""),
         key_secret=env.get("SLUICE_KEY_SECRET") or default.key_secret,
+        keyring_secret=env.get("SLUICE_KEYRING_SECRET") or default.keyring_secret,
         metrics_auth=_choice(env, "SLUICE_METRICS_AUTH", ("policy", "token")),
         read_secret=env.get("SLUICE_READ_SECRET") or default.read_secret,
         hub_endpoint=_url(env, "SLUICE_HUB_ENDPOINT", default.hub_endpoint),

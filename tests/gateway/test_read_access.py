@@ -88,3 +88,25 @@ def test_a_key_that_comes_late_or_is_replaced_is_read_within_a_second(tmp_path: 
         now[0] += REFRESH_SECONDS
         assert tokens.of(OWNER) == read_token(key, OWNER) != tokens.of_release()
     assert tokens.of("") == ""
+
+
+async def test_engines_with_the_token_of_an_earlier_key_are_read_until_they_are_rolled(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "key").write_text("\n".join((read_key(b"n" * 32), KEY)))
+    engines = [asking("busy", running=64, waiting=40), asking("idle")]
+    with caplog.at_level(logging.WARNING, "sluice.gateway"):
+        async with gateway_over(*engines, reads=ReadOptions(tmp_path / "key")) as gateway:
+            await scraped(gateway, *engines)
+            await gateway.scraper.scrape()
+            assert [await chosen(gateway, chat(f"{n}")) for n in range(4)] == ["idle"] * 4
+    assert "refuses the token" not in caplog.text
+
+
+async def test_the_gateways_own_port_takes_the_token_of_the_newest_key_alone(tmp_path: Path) -> None:
+    newest = read_key(b"n" * 32)
+    (tmp_path / "key").write_text("\n".join((newest, KEY)))
+    async with gateway_over(admin_port=0, reads=ReadOptions(tmp_path / "key", is_guarded=True)) as gateway:
+        for key, answer in ((newest, 200), (KEY, 401)):
+            own = f"Bearer {read_token(key, RELEASE)}"
+            assert await status(gateway, "/metrics", Authorization=own) == answer

@@ -50,12 +50,13 @@ def test_secrets_are_made_and_neither_read_nor_changed() -> None:
     assert verbs("secrets") == {"create"}
 
 
-def test_two_secrets_can_be_read_by_their_names_in_the_operators_own_namespace() -> None:
+def test_three_secrets_can_be_read_by_their_names_in_the_operators_own_namespace() -> None:
     rules = re.findall(r"resources: \[secrets\]\n(?:    resourceNames: \[(.*)\]\n)?    verbs: \[(.*?)\]", RBAC)
-    assert rules == [("{{ $name }}-key", "get"), ("{{ $name }}-read", "get, patch"), ("", "create")]
+    changed = "{{ $name }}-keyring, {{ $name }}-read"
+    assert rules == [("{{ $name }}-key", "get"), (changed, "get, patch"), ("", "create")]
     role = next(each for each in RBAC.split("\n---\n") if "resources: [secrets]" in each)
     assert "kind: Role\n" in role and "namespace: {{ .Release.Namespace }}" in role
-    assert '{{ include "sluice.fullname" . }}-key' in DEPLOYMENT
+    assert all(f'{{{{ include "sluice.fullname" . }}}}-{name}\n' in DEPLOYMENT for name in ("key", "keyring"))
     assert '{{ include "sluice.fullname" . }}-read' in DEPLOYMENT and "}}-read\n" in GATEWAY
 
 
@@ -129,6 +130,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
             "SLUICE_HUB_ENDPOINT": "http://hub",
             "SLUICE_METRICS_RESOURCES": "7",
             "SLUICE_KEY_SECRET": "k",
+            "SLUICE_KEYRING_SECRET": "ring",
             "SLUICE_METRICS_AUTH": "token",
             "SLUICE_READ_SECRET": "r",
             "SLUICE_LEASE_NAME": "blue",
@@ -151,6 +153,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
         "LOG_LEVEL",
         "LOG_FORMAT",
         "KEY_SECRET",
+        "KEYRING_SECRET",
         "METRICS_AUTH",
         "READ_SECRET",
         "LEASE_NAME",
@@ -164,7 +167,7 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     assert (settings.pod_ids, settings.max_upgrades, settings.metrics_resources) == ("Cluster", 3, 7)
     assert (settings.hub_endpoint, settings.accelerator_budget) == ("http://hub", "nvidia.com/gpu=8")
     assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")
-    assert (settings.metrics_auth, settings.read_secret) == ("token", "r")
+    assert (settings.metrics_auth, settings.read_secret, settings.keyring_secret) == ("token", "r", "ring")
     assert settings.network_peers is not None
     assert settings.pod_monitor == PodMonitorSettings(labels=(("release", "prometheus"),), interval_seconds=30)
     assert f"containerPort: {settings.health_port}" in DEPLOYMENT

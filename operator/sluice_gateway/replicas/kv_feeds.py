@@ -99,6 +99,8 @@ class KvFeeds:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=self._times.silence)
         url, headers = f"{state.backend.admin_url}{contract.PATH_KV_EVENTS}", self._headers(state.backend)
         async with self._session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
+            if response.status == 401 and self._tokens.refused(state.backend.owner, _feed_of(state.backend)):
+                return ""
             if response.status != 200:
                 return "" if response.status == 503 else _REFUSALS.get(response.status, f"has status {response.status}")
             if response.content_type != contract.TYPE_EVENTS:
@@ -110,5 +112,10 @@ class KvFeeds:
         return ""
 
     def _headers(self, backend: Backend) -> dict[str, str]:
-        token = self._tokens.of(backend.owner)
+        token = self._tokens.of(backend.owner, _feed_of(backend))
         return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _feed_of(backend: Backend) -> str:
+    """The feed's name among the reads of the replica: a refusal of one read says nothing of another key's turn."""
+    return f"{backend.name}{contract.PATH_KV_EVENTS}"

@@ -2,6 +2,7 @@
 
 Those of a cluster derive from one key in a file that is mounted from a Secret. The operator writes the Secret, maybe after the
 gateway has started, so the file is read again every second. Engines that are given by address have one token, in a file too.
+After a new key the file has the older ones as well, for engines that have not been rolled yet.
 """
 
 import time
@@ -13,6 +14,7 @@ from typing import Final
 from sluice.auth.read_tokens import RELEASE, TokenFile, read_token
 
 REFRESH_SECONDS: Final = 1.0
+MOST_TRIES: Final = 10_000  # replicas; they come and go
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class ReadOptions:
 
 
 class ReadTokens:
-    """The tokens by the key that the file has."""
+    """The tokens by the keys that the file has, the newest first."""
 
     def __init__(
         self, key: Path | None, token: Path | None = None, clock: Callable[[], float] = time.monotonic
@@ -37,20 +39,31 @@ class ReadTokens:
         self._other_file = TokenFile(token)
         self._other = ""
         self._clock = clock
-        self._key = ""
+        self._keys: tuple[str, ...] = ()
         self._read_at: float | None = None
-        self._tokens: dict[str, str] = {}  # by owner
+        self._tokens: dict[tuple[str, str], str] = {}  # by key and owner
+        self._tries: dict[str, int] = {}  # place of the key to use, by replica that has refused the newest
 
-    def of(self, owner: str) -> str:
+    def of(self, owner: str, replica: str = "") -> str:
         """The token for the engines of the LLMDeployment with this uid, or for those of none; empty without one."""
         self._refresh()
         if not owner:
             return self._other
-        if not self._key:
+        if not self._keys:
             return ""
-        if owner not in self._tokens:
-            self._tokens[owner] = read_token(self._key, owner)
-        return self._tokens[owner]
+        key = self._keys[self._tries.get(replica, 0) % len(self._keys)]
+        if (key, owner) not in self._tokens:
+            self._tokens[key, owner] = read_token(key, owner)
+        return self._tokens[key, owner]
+
+    def refused(self, owner: str, replica: str) -> bool:
+        """Use the token of the next key for this replica; return True unless all keys' tokens were refused."""
+        if not owner or len(self._keys) < 2:
+            return False
+        if len(self._tries) >= MOST_TRIES:
+            self._tries.clear()
+        self._tries[replica] = self._tries.get(replica, 0) + 1
+        return self._tries[replica] < len(self._keys)
 
     def of_release(self) -> str:
         """The token of the gateway's own port; empty without a key, and then no read is answered."""
@@ -62,5 +75,5 @@ class ReadTokens:
             return
         self._read_at = now
         self._other = self._other_file.value()
-        if (key := self._file.value()) != self._key:
-            self._key, self._tokens = key, {}
+        if (keys := tuple(self._file.value().split())) != self._keys:
+            self._keys, self._tokens, self._tries = keys, {}, {}

@@ -101,12 +101,12 @@ class Scraper:
     async def _load(self, backend: Backend, url: str) -> Load | None:
         """The document; None from a server that has none, or that refuses the token: it serves, and only its load is not
         known. Raises BadLoad and what aiohttp raises."""
-        token = self._tokens.of(backend.owner)
+        token = self._tokens.of(backend.owner, backend.name)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         where = url + contract.PATH_LOAD
         async with self._session.get(where, headers=headers, timeout=self._timeout, allow_redirects=False) as response:
             if response.status == 401:
-                if backend.name not in self._refused:
+                if not self._tokens.refused(backend.owner, backend.name) and backend.name not in self._refused:
                     self._refused.add(backend.name)
                     given = "the token of reads that it was sent" if token else "reads without a token"
                     log.warning("replica %s refuses %s: it is used without its load", backend.name, given)

@@ -45,12 +45,13 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address of an engine's admin port, and the token of its reads, which an engine may ignore."""
+    """Address of an engine's admin port, with the tokens of its reads, which an engine may ignore, and of its writes."""
 
     pod: str
     host: str
     port: int
     read_token: str = field(default="", repr=False)
+    admin_token: str = field(default="", repr=False)
 
 
 class ForeignObject(Exception):

@@ -53,7 +53,8 @@ async def send_limits(
             return ""
         sent.pop(name, None)
         try:
-            await context.scraper.patch_limits(pod.endpoint, token, bounds.get(name), retry_after, ttl)
+            admin_token = pod.endpoint.admin_token or token
+            await context.scraper.patch_limits(pod.endpoint, admin_token, bounds.get(name), retry_after, ttl)
         except ScrapeError as error:
             context.metrics.scrapes_failed(1)
             if loading:  # it serves nothing yet, and one that cannot start has just ended

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from sluice.auth.read_tokens import read_key, read_token
 from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase, PodView
 from sluice_operator.cluster import pod_status
 from sluice_operator.cluster.client import Endpoint, Object, is_owned
@@ -16,9 +17,11 @@ from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod, pods_of
 from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.engines.client import ScrapeError, scrape_all
 from sluice_operator.engines.scrape_backoff import ScrapeBackoff, can_answer
+from sluice_operator.reconcile.children.admin_token import derive
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.observation_state import ObservationState, current_backoffs, next_state
 from sluice_operator.render import names
+from sluice_operator.revisions.values import secret_of
 
 SCRAPED_PHASES: Final = ("loading", "ready", "draining")  # an engine returns metrics while it loads
 LIST_LAG: Final = 10.0  # seconds by which a list may lag: tolerance on the longest possible cold start of a pod
@@ -39,8 +42,7 @@ async def observe(
     # Evicted pods stay listed for days and are already replaced: they count only while no other pod exists.
     pods = [pod for pod in pods if not pod_status.has_ended(pod)] or pods
     phases = {_name(pod): pod_status.phase_of(pod)[0] for pod in pods}
-    read_token = context.read_token_of(str(resource["metadata"].get("uid", "")))
-    endpoints = {_name(pod): _with_token(cluster.endpoint(pod), read_token) for pod in pods}
+    endpoints = {_name(pod): _with_tokens(cluster.endpoint(pod), pod, resource, context) for pod in pods}
     reachable = [endpoints[pod] for pod in _reachable(pods, phases, state, clock())]
     answers = await scrape_all(context.scraper, [endpoint for endpoint in reachable if endpoint is not None])
     now = clock()
@@ -56,8 +58,13 @@ async def observe(
     return fleet, state
 
 
-def _with_token(endpoint: Endpoint | None, read_token: str) -> Endpoint | None:
-    return None if endpoint is None else replace(endpoint, read_token=read_token)
+def _with_tokens(endpoint: Endpoint | None, pod: Object, resource: Object, context: Context) -> Endpoint | None:
+    """The endpoint with the tokens that the pod mounts, which may be those of an earlier key of the operator."""
+    name, uid = str(resource["metadata"]["name"]), str(resource["metadata"].get("uid", ""))
+    if endpoint is None or not uid or not context.token_key:
+        return endpoint
+    key = context.key_of(name, uid, secret_of(pod))
+    return replace(endpoint, read_token=read_token(read_key(key), uid), admin_token=derive(key, uid))
 
 
 async def _owned_deployment(name: str, resource: Object, context: Context) -> Object | None:

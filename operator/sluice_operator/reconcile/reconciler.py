@@ -49,6 +49,7 @@ from sluice_operator.reconcile.served_names import name_conflict, unrouted
 from sluice_operator.reconcile.state import ResourceState
 from sluice_operator.revisions.record import with_revision
 from sluice_operator.revisions.slots import UpgradeSlots
+from sluice_operator.revisions.values import secret_of
 from sluice_operator.status.build import build, by_type
 from sluice_operator.status.events import events_of
 from sluice_operator.status.facts import Facts
@@ -178,7 +179,8 @@ class Reconciler:
         if not awaits_rollback(facts):
             replacement = await replace_crashed(key.namespace, fleet, self.states[key].crash_replacement, context)
             self.states[key] = replace(self.states[key], crash_replacement=replacement)
-        monitor = await ensure_pod_monitor(target, self.states[key].monitor, context)
+        secret = "" if facts.choice is None else secret_of(facts.choice.pod)
+        monitor = await ensure_pod_monitor(target, secret, self.states[key].monitor, context)
         self.states[key] = replace(self.states[key], monitor=monitor)
         return replace(facts, limit_errors=errors)
 

@@ -131,7 +131,7 @@ def _volumes(resource: LLMDeployment, defaults: PodDefaults, token: str) -> list
     secret = names.admin_secret(resource.name, token)
     read = {"name": contract.READ_VOLUME, "secret": {"secretName": names.read_secret(secret), "defaultMode": 0o440}}
     volumes: list[Object] = [
-        {"name": "admin-token", "secret": {"secretName": secret, "defaultMode": 0o440}},
+        {"name": contract.ADMIN_VOLUME, "secret": {"secretName": secret, "defaultMode": 0o440}},
         *([read] if defaults.asks_read_token else []),
         {"name": "targets", "configMap": {"name": names.targets(resource.name), "defaultMode": 0o444}},
         {"name": "tmp", "emptyDir": {}},
@@ -148,7 +148,7 @@ def _volumes(resource: LLMDeployment, defaults: PodDefaults, token: str) -> list
 def _mounts(resource: LLMDeployment, defaults: PodDefaults) -> list[Object]:
     read = {"name": contract.READ_VOLUME, "mountPath": contract.READ_TOKEN_MOUNT, "readOnly": True}
     mounts: list[Object] = [
-        {"name": "admin-token", "mountPath": contract.ADMIN_TOKEN_MOUNT, "readOnly": True},
+        {"name": contract.ADMIN_VOLUME, "mountPath": contract.ADMIN_TOKEN_MOUNT, "readOnly": True},
         *([read] if defaults.asks_read_token else []),
         # The whole directory is mounted: the kubelet never updates a file that is mounted by subPath.
         {"name": "targets", "mountPath": contract.TARGETS_MOUNT, "readOnly": True},

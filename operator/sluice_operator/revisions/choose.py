@@ -20,6 +20,7 @@ from sluice_operator.revisions.values import (
     Upgrade,
     computes_on,
     image_of,
+    secret_of,
     template_fingerprint,
     with_secret,
 )
@@ -35,31 +36,43 @@ class _Case:
     rollout: Rollout
     rendered: Revision
     window_is_open: bool
+    slot_is_free: bool
 
 
 def choose(
-    record: Record | None, asked: Asked, live: Live, rollout: Rollout, *, window_is_open: bool = False
+    record: Record | None,
+    asked: Asked,
+    live: Live,
+    rollout: Rollout,
+    *,
+    window_is_open: bool = False,
+    slot_is_free: bool = False,
 ) -> Choice:
     """Return the pod template to apply.
 
     record: None before the first Deployment. rollout: the policies of the spec. window_is_open: the upgrade window is
-    open and a slot is free.
+    open and a slot is free. slot_is_free: a new key of the operator may move the pods.
     """
     rendered = _rendered(asked, asked.image, live)
     is_written = record is not None
     if record is None:
         record = Record(asked.image, rendered)
-    case = _Case(_observed(record, asked, live), asked, live, rollout, rendered, window_is_open)
+    case = _Case(_observed(record, asked, live), asked, live, rollout, rendered, window_is_open, slot_is_free)
     chosen = next((found for rule in _RULES if (found := rule(case)) is not None), case.record)
-    failed, applied = chosen.failed, chosen.applied
+    chosen = _with_key(chosen, case)
+    failed, applied, before = chosen.failed, chosen.applied, case.record.applied
+    takes_key = _is_same(applied, before) and secret_of(applied.pod) != secret_of(before.pod)
+    is_windowed = applied.is_upgrade and asked.approved != applied.template and not _is_same(applied, before)
     return Choice(
         record=chosen,
-        pod=with_secret(applied.pod, asked.secret),
+        pod=applied.pod,
         serving=case.record if is_written else None,
         failure=failed if failed is not None and failed.spec == asked.spec != applied.spec else None,
         pending=_pending(chosen, case),
-        is_kept=is_written and (applied.spec, applied.template) == (record.applied.spec, record.applied.template),
-        is_windowed=applied.is_upgrade and asked.approved != applied.template and applied != case.record.applied,
+        is_kept=is_written and _is_same(applied, record.applied),
+        needs_slot=is_windowed or (takes_key and chosen.is_rekeyed),
+        takes_key=takes_key,
+        awaits_key=secret_of(applied.pod) not in ("", asked.secret),
     )
 
 
@@ -69,6 +82,8 @@ def _observed(record: Record, asked: Asked, live: Live) -> Record:
         record = replace(record, failed=None)
     if live.fetched is not None and record.applied.spec == asked.spec:
         record = replace(record, applied=replace(record.applied, fetched=live.fetched))
+    if live.is_ready or live.has_none:
+        record = replace(record, is_rekeyed=False)
     if not live.is_ready or record.applied.ready:
         return record
     return replace(record, applied=replace(record.applied, ready=True, since="", is_upgrade=False), good=None)
@@ -85,7 +100,7 @@ def _returns(case: _Case) -> Record | None:
     good = case.record.good
     if good is None or not good.spec == case.asked.spec != case.record.applied.spec:
         return None
-    return replace(case.record, applied=good, good=None, failed=None)
+    return replace(case.record, applied=good, good=None, failed=None, is_rekeyed=False)
 
 
 def _changes(case: _Case) -> Record | None:
@@ -110,7 +125,8 @@ def _goes_back(case: _Case) -> Record | None:
     if begun is not None and (case.live.now - begun).total_seconds() < case.rollout.progress_deadline_seconds:
         return None
     failed = Failure(record.applied.spec, record.applied.template, *failure)
-    return replace(record, applied=replace(record.good, is_upgrade=False), good=None, failed=failed)
+    applied = replace(record.good, is_upgrade=False)
+    return replace(record, applied=applied, good=None, failed=failed, is_rekeyed=False)
 
 
 def _is_current(case: _Case) -> Record | None:
@@ -142,6 +158,27 @@ _RULES: Final[tuple[Callable[[_Case], Record | None], ...]] = (
     _is_current,
     _upgrades,
 )
+
+
+def _with_key(record: Record, case: _Case) -> Record:
+    """The record with the Secret of the operator's key: at once where no pod serves, else with a slot.
+
+    Only a fleet whose pods are all ready takes a slot: one that cannot become ready would keep it from the others.
+    """
+    applied, secret = record.applied, case.asked.secret
+    if secret_of(applied.pod) in ("", secret):
+        return record
+    renamed = replace(record, applied=replace(applied, pod=with_secret(applied.pod, secret)))
+    never_served = not applied.ready and record.good is None
+    if never_served or case.live.has_none:
+        return renamed
+    can_move = case.slot_is_free and case.live.is_ready and applied.ready and _is_same(applied, case.record.applied)
+    return replace(renamed, is_rekeyed=True) if can_move else record
+
+
+def _is_same(one: Revision, other: Revision) -> bool:
+    """True for the same template of the same spec, whatever Secret it mounts."""
+    return (one.spec, one.template) == (other.spec, other.template)
 
 
 def _pending(record: Record, case: _Case) -> Upgrade | None:

@@ -13,7 +13,16 @@ from pydantic import TypeAdapter, ValidationError
 from sluice import contract
 from sluice_operator.cluster.client import Object
 from sluice_operator.render.deployment import fingerprint
-from sluice_operator.revisions.values import Asked, Choice, Record, Revision, image_of, template_fingerprint
+from sluice_operator.revisions.values import (
+    Asked,
+    Choice,
+    Record,
+    Revision,
+    image_of,
+    secret_of,
+    template_fingerprint,
+    with_secret,
+)
 
 MAX_BYTES: Final = 128 * 1024  # an API server takes 256 KiB of annotations per object
 _FORMAT: Final[TypeAdapter[Record]] = TypeAdapter(Record)
@@ -38,7 +47,16 @@ def record_of(deployment: Object | None, asked: Asked, ready: Mapping[str, Any],
     if deployment is None:
         return None
     record = read_record(deployment)
-    return record if record is not None else _adopted(deployment, asked, ready, generation)
+    if record is None:
+        return _adopted(deployment, asked, ready, generation)
+    return replace(record, applied=replace(record.applied, pod=_as_written(record.applied.pod, deployment)))
+
+
+def _as_written(pod: Object, deployment: Object) -> Object:
+    """The recorded template with the Secret that the operator has written: an earlier one changed it beside the record."""
+    renamed = with_secret(pod, secret_of((deployment.get("spec") or {}).get("template") or {}) or secret_of(pod))
+    written = (deployment["metadata"].get("annotations") or {}).get(contract.ANNOTATION_TEMPLATE)
+    return renamed if written == fingerprint(renamed) else pod
 
 
 def _adopted(deployment: Object, asked: Asked, ready: Mapping[str, Any], generation: int) -> Record:

@@ -1,4 +1,4 @@
-"""How many fleets the upgrade windows move at the same time, over all resources of the operator.
+"""How many fleets upgrade windows and a new key of the operator move at the same time, over all resources of the operator.
 
 The count is read from the Deployments, so a restarted operator goes on with it. What this process has granted is
 remembered beside that, because a list may lag behind a write.
@@ -18,7 +18,7 @@ _ENGINES: Final = {contract.LABEL_NAME: contract.ENGINE_APP, contract.LABEL_MANA
 
 @dataclass(slots=True)
 class UpgradeSlots:
-    """The fleets that an upgrade window moves now."""
+    """The fleets that an upgrade window or a new key moves now."""
 
     limit: int
     _granted: set[Key] = field(default_factory=set)
@@ -47,11 +47,11 @@ class UpgradeSlots:
 
 
 def _moves(deployment: Object) -> bool:
-    """True while an upgrade of these pods is under way, or has stopped without success. No pod, no move."""
+    """True while these pods are moved, or that has stopped without success. No pod, no move."""
     record = read_record(deployment)
     if not deployment["spec"].get("replicas", 1):
         return False
-    return record is not None and record.applied.is_upgrade and not record.applied.ready
+    return record is not None and record.moves
 
 
 def _key(deployment: Object) -> Key:

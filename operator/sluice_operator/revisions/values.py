@@ -12,7 +12,6 @@ from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
 
-ADMIN_VOLUME: Final = "admin-token"
 _DIGITS: Final = 16
 
 
@@ -47,6 +46,12 @@ class Record:
     applied: Revision
     good: Revision | None = None  # the last one that was ready, while `applied` was not yet
     failed: Failure | None = None  # the one before `applied`, if the operator went back from it
+    is_rekeyed: bool = False  # the pods move to the Secret of a new key of the operator
+
+    @property
+    def moves(self) -> bool:
+        """True while an upgrade or a new key moves the pods, or has stopped without success."""
+        return self.is_rekeyed or (self.applied.is_upgrade and not self.applied.ready)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Asked:
     spec: str  # fingerprint, as in Revision
     image: str  # engine image of the operator's settings
     has_own_image: bool  # spec.engine.image is set
-    secret: str  # name of the admin Secret that pods mount
+    secret: str  # name of the admin Secret of the operator's key
     render: Callable[[str], Object]  # image of the settings → pod template
     approved: str = ""  # the upgrade that the user's annotation allows
     accelerator: str = ""  # resource of spec.engine.accelerator; empty without one
@@ -70,6 +75,7 @@ class Live:
     is_ready: bool = False  # all pods are of the applied revision and ready
     failure: tuple[str, str] | None = None  # reason and message, after the progress deadline
     fetched: dict[str, str] | None = None  # the status's model, if it is the spec's
+    has_none: bool = False  # the Deployment asks for no pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,9 @@ class Choice:
     failure: Failure | None = None  # the pods are of an earlier spec, because those of this one did not start
     pending: Upgrade | None = None
     is_kept: bool = False  # the Deployment has it already
-    is_windowed: bool = False  # it moves the fleet because the window is open, so it needs a slot
+    needs_slot: bool = False  # it begins to move the fleet, for an open window or for a new key of the operator
+    takes_key: bool = False  # the same revision with the Secret of a new key
+    awaits_key: bool = False  # its pods have the token of an earlier key, until a slot is free
 
 
 def spec_fingerprint(resource: LLMDeployment) -> str:
@@ -118,9 +126,9 @@ def template_fingerprint(pod: Object) -> str:
 
 
 def secret_of(pod: Object) -> str:
-    """Return the name of the admin Secret that a pod template mounts; empty if it mounts none."""
+    """Return the name of the admin Secret that a pod or its template mounts; empty if it mounts none."""
     for volume in (pod.get("spec") or {}).get("volumes") or ():
-        if volume.get("name") == ADMIN_VOLUME:
+        if volume.get("name") == contract.ADMIN_VOLUME:
             return str((volume.get("secret") or {}).get("secretName", ""))
     return ""
 
@@ -130,7 +138,7 @@ def with_secret(pod: Object, secret: str) -> Object:
     others refuse the operator."""
     if secret_of(pod) in ("", secret):
         return pod
-    renamed = {ADMIN_VOLUME: secret, contract.READ_VOLUME: names.read_secret(secret)}
+    renamed = {contract.ADMIN_VOLUME: secret, contract.READ_VOLUME: names.read_secret(secret)}
     volumes = [
         {**volume, "secret": {**volume["secret"], "secretName": renamed[volume["name"]]}}
         if volume["name"] in renamed
@@ -142,7 +150,7 @@ def with_secret(pod: Object, secret: str) -> Object:
 
 def held(choice: Choice, serving: Record) -> Choice:
     """Return the choice to keep the pods that serve."""
-    return replace(choice, record=serving, pod=with_secret(serving.applied.pod, secret_of(choice.pod)))
+    return replace(choice, record=serving, pod=serving.applied.pod)
 
 
 def image_of(pod: Object) -> str:

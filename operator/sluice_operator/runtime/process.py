@@ -26,7 +26,7 @@ from sluice_operator.engines.client import HttpScraper
 from sluice_operator.gateways.watch import Gateways
 from sluice_operator.metrics import OperatorMetrics
 from sluice_operator.model_check import HubReader, ModelChecks
-from sluice_operator.reconcile.children.admin_token import operator_key
+from sluice_operator.reconcile.children.admin_token import older_keys, operator_key
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.health import Health
@@ -123,18 +123,19 @@ async def _lead(context: Context, election: Election, watches: Watches) -> str:
     await election.acquire()
     context.metrics.leads(True)
     holding = asyncio.create_task(election.hold(), name="holding the Lease")
-    key = asyncio.create_task(_wait_for_key(context.cluster, context.settings), name="the operator's key")
+    key = asyncio.create_task(_wait_for_keys(context.cluster, context.settings), name="the operator's key")
     try:
         await asyncio.wait({holding, key}, return_when=asyncio.FIRST_COMPLETED)
         if not key.done():
             return _cause(holding)
         if key.exception() is not None:
             return _cause(key)
+        newest, *older = key.result()
         sharing = asyncio.create_task(
-            share(context.cluster, context.settings, key.result()), name="the Secret of reads"
+            share(context.cluster, context.settings, newest, older=older), name="the Secret of reads"
         )
         try:
-            return await _work(replace(context, token_key=key.result()), holding, watches)
+            return await _work(replace(context, token_key=newest, old_keys=tuple(older)), holding, watches)
         finally:
             sharing.cancel()
             await asyncio.gather(sharing, return_exceptions=True)
@@ -213,12 +214,13 @@ async def _wait_for_crd(cluster: ClusterClient, settings: Settings) -> None:
             return
 
 
-async def _wait_for_key(cluster: ClusterClient, settings: Settings) -> bytes:
-    """Return the operator's key once its Secret can be read or created; log each cause of the wait once."""
-    logged = ""
+async def _wait_for_keys(cluster: ClusterClient, settings: Settings) -> tuple[bytes, ...]:
+    """Return the operator's key and those before it once their Secrets can be read or created; log each cause once."""
+    logged, namespace = "", settings.pod_namespace
     while True:
         try:
-            return await operator_key(cluster, settings.pod_namespace, settings.key_secret)
+            key = await operator_key(cluster, namespace, settings.key_secret)
+            return key, *await older_keys(cluster, namespace, settings.keyring_secret, key)
         except ClusterError as error:
             if str(error) != logged:
                 log.warning("waiting for the operator's key: %s", error)

@@ -5,7 +5,7 @@ The operator that leads makes the key; one that waits for the Lease only reads i
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from sluice.auth.read_tokens import RELEASE, read_key, read_token
@@ -51,12 +51,13 @@ async def share(
     settings: Settings,
     key: bytes,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    older: Sequence[bytes] = (),
 ) -> None:
-    """Return once the release's Secret of reads is of this key; log each cause of the wait once."""
+    """Return once the release's Secret of reads is of these keys; log each cause of the wait once."""
     logged = ""
     while True:
         try:
-            return await share_reads(cluster, settings.pod_namespace, settings.read_secret, key)
+            return await share_reads(cluster, settings.pod_namespace, settings.read_secret, key, older)
         except ClusterError as error:
             if str(error) != logged:
                 log.warning("gateways and Prometheus have no token of reads: %s", error)

@@ -115,7 +115,7 @@ def test_the_annotation_takes_exactly_the_upgrade_that_it_names(policy: str) -> 
     for_another = asked(image="engine:3", approved=offered.template)
     assert runs(fleet.look(for_another, ready=True)) == ("A", "engine:1")
     choice = fleet.look(asked(image="engine:2", approved=offered.template), ready=True)
-    assert (runs(choice), choice.pending, choice.is_windowed) == (("A", "engine:2"), None, False)
+    assert (runs(choice), choice.pending, choice.needs_slot) == (("A", "engine:2"), None, False)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -123,7 +123,7 @@ def test_an_open_window_moves_the_fleets_of_its_policy(policy: str) -> None:
     fleet = Fleet(POLICIES[policy])
     fleet.serving(asked())
     choice = fleet.look(asked(image="engine:2"), ready=True, window=True)
-    assert (choice.is_windowed, image_of(choice.pod)) == (
+    assert (choice.needs_slot, image_of(choice.pod)) == (
         policy == "Window",
         f"engine:{2 if policy == 'Window' else 1}",
     )
@@ -134,7 +134,7 @@ def test_a_move_that_the_window_has_begun_goes_on_after_it() -> None:
     fleet.serving(asked())
     fleet.look(asked(image="engine:2"), ready=True, window=True)
     after = fleet.look(asked(image="engine:2"))
-    assert (runs(after), after.is_windowed, after.record.applied.is_upgrade) == (("A", "engine:2"), False, True)
+    assert (runs(after), after.needs_slot, after.record.applied.is_upgrade) == (("A", "engine:2"), False, True)
 
 
 def test_a_resource_whose_first_pods_never_served_takes_the_newer_image_at_once() -> None:
@@ -244,10 +244,3 @@ def test_an_upgrade_that_fails_is_taken_back_and_not_tried_again() -> None:
     still = fleet.look(asked(image="engine:bad", approved=back.pending.template), ready=True, window=True)
     assert still.pod == good.pod
     assert runs(fleet.look(asked(image="engine:3"), ready=True, window=True)) == ("A", "engine:3")
-
-
-def test_a_new_key_of_the_operator_reaches_kept_pods_and_is_no_upgrade() -> None:
-    fleet = Fleet()
-    fleet.serving(asked())
-    choice = fleet.look(asked(secret="s2", image="engine:2"), ready=True)
-    assert (secret_of(choice.pod), image_of(choice.pod), choice.is_kept) == ("s2", "engine:1", True)

@@ -21,7 +21,7 @@ from sluice_operator.cluster.kinds import GROUPS
 from sluice_operator.cluster.kube import KubeClient
 from sluice_operator.cluster.lease import KubeLease, LeaseRecord
 from sluice_operator.gateways.watch import Gateways
-from sluice_operator.reconcile.children.admin_token import make_key, operator_key, share_reads
+from sluice_operator.reconcile.children.admin_token import make_key, older_keys, operator_key, share_reads
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.watches import watch, watched_kinds
@@ -42,6 +42,7 @@ async def operate(server: AuthorizingApiServer, settings: Settings, folder: Path
         await _attempt(_hold_lease(KubeLease(client, settings.pod_namespace, settings.lease_name)))
         await _attempt(operator_key(cluster, settings.pod_namespace, settings.key_secret))
         for key in (KEY_OF_OPERATOR, make_key()):
+            await _attempt(older_keys(cluster, settings.pod_namespace, settings.keyring_secret, key))
             await _attempt(share_reads(cluster, settings.pod_namespace, settings.read_secret, key))
         await _follow_gateways(server, Gateways(client, settings.pod_namespace, settings.gateway_service))
         await watch_by_kopf(server, settings, folder)

@@ -65,6 +65,7 @@ GRANTED: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...], str], ...]] = 
     ("", ("secrets", "events"), ("create",), ""),
     ("", ("namespaces",), ("get",), ""),
     ("", ("secrets",), ("get",), "sluice-key"),
+    ("", ("secrets",), ("get", "patch"), "sluice-keyring"),
     ("", ("secrets",), ("get", "patch"), "sluice-read"),
     ("coordination.k8s.io", ("leases",), ("create",), ""),
     ("coordination.k8s.io", ("leases",), ("get", "update"), "sluice"),

@@ -49,7 +49,7 @@ def _deployment(thing: Mapping[str, Any]) -> Object:
 
 
 def _pod(thing: Mapping[str, Any]) -> Object:
-    """The status, the node, two annotations, and of the containers arguments and limits (accelerators)."""
+    """The status, the node, two annotations, of the containers arguments and limits (accelerators), and the admin Secret."""
     metadata, spec = _metadata(thing), thing.get("spec") or {}
     annotations = thing["metadata"].get("annotations") or {}
     if read := {name: annotations[name] for name in _POD_ANNOTATIONS if name in annotations}:
@@ -60,6 +60,12 @@ def _pod(thing: Mapping[str, Any]) -> Object:
         for each in spec.get("containers") or ()
     ]
     kept = {"containers": containers} | ({"nodeName": spec["nodeName"]} if "nodeName" in spec else {})
+    if volumes := [
+        {"name": each["name"], "secret": {"secretName": (each.get("secret") or {}).get("secretName", "")}}
+        for each in spec.get("volumes") or ()
+        if each["name"] == contract.ADMIN_VOLUME
+    ]:
+        kept["volumes"] = volumes
     return {"metadata": metadata, "spec": kept, "status": thing.get("status") or {}}
 
 

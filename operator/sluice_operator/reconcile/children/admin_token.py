@@ -5,13 +5,17 @@ its uid under the key. Every operator with the key derives the same token; a rec
 
 Gateways and Prometheus need tokens of reads alone (`sluice.auth.read_tokens`): a second Secret of the release has what they
 derive from, and the operator keeps it in step with its key.
+
+A third Secret, the keyring, has the newest keys. When the key was replaced, pods mount tokens of the one before until they are
+rolled, a few fleets at a time, and the operator sends them those.
 """
 
 import base64
 import hashlib
 import hmac
+import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sluice import contract
@@ -20,6 +24,11 @@ from sluice_operator.cluster.client import ClusterClient, ClusterError, Object
 
 KEY: Final = "key"  # in the Secret
 KEY_BYTES: Final = 32  # the output size of SHA-256; a shorter key is rejected
+FORBIDDEN: Final = 403
+KEYRING: Final = "keys"  # in the keyring: one key a line, in hex, the newest first
+MOST_OLD_KEYS: Final = 2
+
+log = logging.getLogger(__name__)
 
 
 def make_key() -> bytes:
@@ -51,17 +60,43 @@ async def existing_key(cluster: ClusterClient, namespace: str, name: str) -> byt
     return None if found is None else _key_in(found)
 
 
-async def share_reads(cluster: ClusterClient, namespace: str, name: str, key: bytes) -> None:
-    """Write the Secret from which gateways and Prometheus have the tokens of reads, if it is not of this key.
+async def older_keys(cluster: ClusterClient, namespace: str, name: str, key: bytes) -> tuple[bytes, ...]:
+    """Return the keys before this one, the newest first, and write this one into the keyring. Raises ClusterError.
 
-    Raises ClusterError.
+    Without the right to the keyring there is none, as with the roles of an older chart.
     """
-    of_reads = read_key(key)
-    entries = {contract.READ_KEY: of_reads, contract.READ_TOKEN_KEY: read_token(of_reads, RELEASE)}
+    try:
+        found = await cluster.get("Secret", namespace, name)
+        kept = () if found is None else _keyring_in(found)
+        older = tuple(each for each in kept if each != key)[:MOST_OLD_KEYS]
+        text = "\n".join(each.hex() for each in (key, *older))
+        await _write(cluster, _secret(namespace, name, {KEYRING: text.encode()}), found)
+    except ClusterError as error:
+        if error.status != FORBIDDEN:
+            raise
+        log.warning("engines with a token of an earlier key take no limits until they are rolled: %s", error)
+        return ()
+    return older
+
+
+async def share_reads(
+    cluster: ClusterClient, namespace: str, name: str, key: bytes, older: Sequence[bytes] = ()
+) -> None:
+    """Write the Secret from which gateways and Prometheus have the tokens of reads, if it is not of these keys.
+
+    Gateways get the older keys too, for engines that have not been rolled. Raises ClusterError.
+    """
+    of_reads = [read_key(each) for each in (key, *older)]
+    entries = {contract.READ_KEY: "\n".join(of_reads), contract.READ_TOKEN_KEY: read_token(of_reads[0], RELEASE)}
     secret = _secret(namespace, name, {entry: value.encode() for entry, value in entries.items()})
-    found = await cluster.get("Secret", namespace, name)
+    await _write(cluster, secret, await cluster.get("Secret", namespace, name))
+
+
+async def _write(cluster: ClusterClient, secret: Object, found: Object | None) -> None:
+    """Create the Secret, or change the one that was found."""
+    where = (secret["metadata"]["namespace"], secret["metadata"]["name"])
     if found is None:
-        found = await cluster.create(secret) or await cluster.get("Secret", namespace, name)
+        found = await cluster.create(secret) or await cluster.get("Secret", *where)
     if found is None or (found.get("data") or {}) != secret["data"]:
         await cluster.apply(secret)
 
@@ -76,6 +111,17 @@ def _secret(namespace: str, name: str, entries: Mapping[str, bytes]) -> Object:
     }
 
 
+def _keyring_in(secret: Object) -> tuple[bytes, ...]:
+    """The keys of the keyring; what is no key is left out."""
+    found = []
+    try:
+        lines = base64.b64decode((secret.get("data") or {}).get(KEYRING, ""), validate=True).split()
+        found = [bytes.fromhex(line.decode("ascii")) for line in lines]
+    except ValueError:
+        log.warning("the keyring %s cannot be read and is written anew", secret["metadata"]["name"])
+    return tuple(each for each in found if len(each) >= KEY_BYTES)
+
+
 def _key_in(secret: Object) -> bytes:
     metadata = secret["metadata"]
     try:
@@ -85,6 +131,6 @@ def _key_in(secret: Object) -> bytes:
     if len(key) < KEY_BYTES:
         raise ClusterError(
             f"Secret {metadata['namespace']}/{metadata['name']} has no {KEY!r} of at least {KEY_BYTES} bytes: "
-            "delete it; the operator then creates a new one and rolls out every model once"
+            "delete it; the operator then creates a new one and rolls out every model once, a few at a time"
         )
     return key

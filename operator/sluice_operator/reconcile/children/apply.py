@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sluice.auth.read_tokens import read_key, read_token
 from sluice_operator import render
 from sluice_operator.api import LLMDeployment
 from sluice_operator.autoscaler.values import Decision
@@ -64,7 +65,8 @@ def desired_replicas(resource: LLMDeployment, fleet: ObservedFleet, decision: De
 async def ensure_token(
     target: Target, fleet: ObservedFleet, state: AppliedChildren, context: Context, *, interval: float
 ) -> AppliedChildren:
-    """Create the Secret of the admin token, and of the token of reads where those need one, if they do not exist.
+    """Create the Secret of the admin token, and of the token of reads where those need one, if they do not exist; also
+    those of an earlier key that the Deployment still mounts.
 
     The creation is repeated every `interval` seconds, because the operator does not read the Secrets. A quota may reject
     the creation of a Secret that exists; the error is ignored if the Deployment mounts that Secret. Raises ClusterError,
@@ -73,11 +75,7 @@ async def ensure_token(
     if state.token is not None and not _due(("Secret",), state, context, interval):
         return state
     uid = str(target.resource.metadata.get("uid", ""))
-    token = derive(context.token_key, uid)
-    secrets = [render.admin_secret(target.resource, token)]
-    if context.settings.metrics_auth == "token":
-        secrets.append(render.read_secret(target.resource, token, context.read_token_of(uid)))
-    for secret in secrets:
+    for secret in _secrets(target, fleet, context):
         try:
             await context.cluster.create(secret, owner=target.document)
         except ClusterError as error:
@@ -85,7 +83,21 @@ async def ensure_token(
             if error.status not in REJECTED or not _mounts(fleet.deployment, name):
                 raise
             log.info("Secret %s/%s exists and its creation was rejected: %s", target.key.namespace, name, error)
-    return replace(state, token=token)
+    return replace(state, token=derive(context.token_key, uid))
+
+
+def _secrets(target: Target, fleet: ObservedFleet, context: Context) -> list[Object]:
+    """Those of the operator's key, and of each earlier one whose admin Secret the Deployment mounts."""
+    resource, uid = target.resource, str(target.resource.metadata.get("uid", ""))
+    found = []
+    for key in (context.token_key, *context.old_keys):
+        token = derive(key, uid)
+        if key != context.token_key and not _mounts(fleet.deployment, names.admin_secret(resource.name, token)):
+            continue
+        found.append(render.admin_secret(resource, token))
+        if context.settings.metrics_auth == "token":
+            found.append(render.read_secret(resource, token, read_token(read_key(key), uid)))
+    return found
 
 
 def _mounts(deployment: Object | None, secret: str) -> bool:

@@ -74,7 +74,9 @@ def fetched_model(rollout: Rollout, choice: Choice | None) -> Mapping[str, str] 
 
 
 def _applies_at_once(choice: Choice | None) -> bool:
-    """True for a change that is no new spec of the user: a way back, or an upgrade that the policy allows."""
+    """True for a change that is no new spec of the user: a way back, an upgrade that the policy allows, or a new key."""
+    if choice is not None and (choice.takes_key or choice.record.is_rekeyed):
+        return True
     if choice is None or choice.is_kept:
         return False
     applied = choice.record.applied

@@ -8,7 +8,6 @@ from typing import Final
 
 from sluice_operator import render
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Object, is_owned
-from sluice_operator.reconcile.children.admin_token import derive
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
 
@@ -29,14 +28,17 @@ class AppliedMonitor:
     problem: str = ""  # why it failed; each problem is logged once
 
 
-async def ensure_pod_monitor(target: Target, state: AppliedMonitor, context: Context) -> AppliedMonitor:
+async def ensure_pod_monitor(
+    target: Target, admin_secret: str, state: AppliedMonitor, context: Context
+) -> AppliedMonitor:
     """Apply the PodMonitor, or delete the one that an operator with other settings has applied.
 
+    admin_secret: the one that the pods mount; beside it is the one whose token Prometheus sends.
     Raises OwnerDeleted. Other errors are logged and kept in the state until an attempt succeeds.
     """
     settings, now = context.settings.pod_monitor, context.clock()
     manifest = (
-        None if settings is None else render.pod_monitor(target.resource, settings, _read_secret(target, context))
+        None if settings is None else render.pod_monitor(target.resource, settings, _read_secret(admin_secret, context))
     )
     fingerprint = None if manifest is None else hash(json.dumps(manifest, sort_keys=True))
     is_due = state.checked_at is None or now - state.checked_at >= _pause(state, manifest, context)
@@ -57,12 +59,9 @@ async def ensure_pod_monitor(target: Target, state: AppliedMonitor, context: Con
     return AppliedMonitor(fingerprint, is_served, now, problem)
 
 
-def _read_secret(target: Target, context: Context) -> str:
+def _read_secret(admin_secret: str, context: Context) -> str:
     """The name of the Secret whose token Prometheus sends; empty if reads need none."""
-    if context.settings.metrics_auth != "token":
-        return ""
-    token = derive(context.token_key, str(target.resource.metadata.get("uid", "")))
-    return names.read_secret(names.admin_secret(target.resource.name, token))
+    return names.read_secret(admin_secret) if context.settings.metrics_auth == "token" and admin_secret else ""
 
 
 def _pause(state: AppliedMonitor, manifest: Object | None, context: Context) -> float:

@@ -27,14 +27,15 @@ async def choose_template(target: Target, facts: Facts, slots: UpgradeSlots, con
         facts.rollout.is_ready,
         None if failure is None else (failure.reason, failure.message),
         recorded_model(spec, target.document.get("status") or {}),
+        has_none=deployment is not None and replicas_of(deployment) == 0,
     )
     record = record_of(deployment, asked, facts.previous.get("Ready", {}), facts.generation)
-    is_open = not spec.paused and window_is_open(spec.rollout, now.timestamp())
-    choice = choose(record, asked, live, spec.rollout, window_is_open=is_open)
-    if choice.is_windowed and not await slots.take(target.key, context.cluster, context.settings.namespaces):
+    can_move = not spec.paused and not facts.conflict
+    is_open = can_move and window_is_open(spec.rollout, now.timestamp())
+    choice = choose(record, asked, live, spec.rollout, window_is_open=is_open, slot_is_free=can_move)
+    if choice.needs_slot and not await slots.take(target.key, context.cluster, context.settings.namespaces):
         choice = choose(record, asked, live, spec.rollout)
-    applied = choice.record.applied
-    if not applied.is_upgrade or applied.ready or replicas_of(deployment) == 0:
+    if not choice.record.moves or live.has_none:
         slots.release(target.key)
     return choice
 

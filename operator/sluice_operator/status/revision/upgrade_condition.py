@@ -49,6 +49,20 @@ def _upgrading(facts: Facts) -> ConditionState | None:
     return ConditionState("False", UPGRADING, f"The pods move to the engine image {image_of(applied.pod)}.")
 
 
+def _key(facts: Facts) -> ConditionState | None:
+    choice = facts.choice
+    if choice is not None and choice.record.is_rekeyed and facts.fleet.pods:
+        return ConditionState("False", UPGRADING, "The pods move to the token of the operator's new key.")
+    if choice is None or not choice.awaits_key:
+        return None
+    return ConditionState(
+        "True",
+        "NewOperatorKey",
+        "The operator has a new key, and the pods have a token of the one before. They are replaced without a failed "
+        "request once all of them are ready and fewer fleets move than the chart's upgrades.maxConcurrent.",
+    )
+
+
 def _none(facts: Facts) -> ConditionState:
     if facts.is_rolled_back:
         return ConditionState("False", "RolledBack", "The pods are of an earlier spec. See the Ready condition.")
@@ -71,4 +85,4 @@ def _when(rollout: Rollout) -> str:
     return f"The pods take it when the window {window.cron} ({window.timezone}) is open and no other fleet moves."
 
 
-UPGRADE_AVAILABLE: Final[tuple[Rule, ...]] = (_unknown, _failed, _available, _upgrading, _none)
+UPGRADE_AVAILABLE: Final[tuple[Rule, ...]] = (_unknown, _failed, _available, _upgrading, _key, _none)
