@@ -101,6 +101,8 @@ class Election:
 
     async def _acquire_or_renew(self) -> bool:
         record = await self._store.read()
+        if record is None and self._is_held_by_other():  # it was deleted; its holder makes it anew
+            return False
         if record is None:
             self._seen = None
             return await self._store.create(self._identity, self._times.duration)
@@ -108,3 +110,9 @@ class Election:
             self._seen, self._seen_at = record, self._clock()
         free = record.holder in ("", self._identity) or self._clock() - self._seen_at >= record.duration
         return free and await self._store.replace(record, self._identity, self._times.duration)
+
+    def _is_held_by_other(self) -> bool:
+        """True while the holder of the Lease as last seen may still act."""
+        if self._seen is None or self._seen.holder in ("", self._identity):
+            return False
+        return self._clock() - self._seen_at < self._seen.duration

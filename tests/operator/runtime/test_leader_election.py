@@ -124,6 +124,17 @@ async def test_the_holder_recreates_a_deleted_lease() -> None:
     assert shelf.record is not None and shelf.record.holder == "a"
 
 
+async def test_a_candidate_leaves_a_deleted_lease_to_its_holder_as_long_as_that_may_act() -> None:
+    shelf, clock = Shelf(LeaseRecord("a", 15.0, "0")), Clock()
+    waiting = candidate(shelf, "b", clock, until=clock.now + 4)
+    with contextlib.suppress(Stuck):
+        await waiting.acquire()
+    shelf.record, deleted = None, clock.now
+    assert not await waiting._attempt() and shelf.log == []
+    clock.now = deleted + 15.0
+    assert await waiting._attempt() and shelf.log == ["b"]
+
+
 async def test_release_never_raises_and_never_takes_anothers() -> None:
     shelf = Shelf(LeaseRecord("b", 15.0, "0"))
     election = candidate(shelf, "a", Clock())
