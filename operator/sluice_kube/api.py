@@ -23,6 +23,7 @@ transport: Any = aio_client.rest
 REQUEST_SECONDS: Final = 10.0
 MAX_TEXT_BYTES: Final = 8 * 1024 * 1024  # of one log or one answer of a pod
 _CONNECTIONS: Final = 16
+_MOST_DIGITS: Final = 9
 _POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -111,8 +112,15 @@ async def _failures_of(what: str, seconds: float) -> AsyncIterator[None]:
 def cluster_error(what: str, error: Exception) -> ClusterError:
     """Return the error of the request `what` as a ClusterError, with the server's message where there is one."""
     if isinstance(error, ApiException):
-        return ClusterError(f"{what}: {error.status} {_server_message(error)}", status=int(error.status or 0))
+        sentence = f"{what}: {error.status} {_server_message(error)}"
+        return ClusterError(sentence, status=int(error.status or 0), retry_after=_retry_after(error))
     return ClusterError(f"{what}: {error or type(error).__name__}")
+
+
+def _retry_after(error: ApiException) -> float:
+    """The seconds of the header; 0 without one, and for a date."""
+    text = str((error.headers or {}).get("Retry-After", ""))
+    return float(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else 0.0
 
 
 def _server_message(error: ApiException) -> str:

@@ -9,6 +9,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from sluice.log_context import log_fields
@@ -19,6 +20,14 @@ log = logging.getLogger(__name__)
 
 _PASS_SECONDS: Final = 60.0  # timeout of a pass: a longer one hangs
 _FIRST_BACKOFF: Final = 0.5  # seconds; doubles with each failure
+_LONGEST_RETRY_AFTER: Final = 30.0  # seconds that an API server may ask for, so that a change is acted on in time
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A pass that failed. `retry_after`: seconds that the API server asks to wait."""
+
+    retry_after: float
 
 
 class Workers:
@@ -86,10 +95,10 @@ class Workers:
             while True:
                 woken.clear()
                 wait = await self._pass(key)
-                if wait is None:
+                if isinstance(wait, _Failed):
                     failures += 1
                     ceiling = min(self._cap, _FIRST_BACKOFF * 2 ** min(failures, 16))
-                    await self._sleep(ceiling * random.uniform(0.5, 1.0))
+                    await self._sleep(max(ceiling * random.uniform(0.5, 1.0), wait.retry_after))
                 elif math.isinf(wait) and not woken.is_set():
                     return
                 else:
@@ -122,8 +131,8 @@ class Workers:
             sleeper.cancel()
             waker.cancel()
 
-    async def _pass(self, key: Key) -> float | None:
-        """Run one pass; return its result, None if it failed."""
+    async def _pass(self, key: Key) -> "float | _Failed":
+        """Run one pass; return its result."""
         async with self._slots:
             started = time.monotonic()
             result = "error"
@@ -142,7 +151,7 @@ class Workers:
                     str(error) or type(error).__name__,
                     exc_info=not known,
                 )
-                return None
+                return _Failed(min(getattr(error, "retry_after", 0.0), _LONGEST_RETRY_AFTER))
             finally:
                 self._metrics.reconciled(result, time.monotonic() - started)
             return wait

@@ -105,6 +105,28 @@ async def test_errors_back_off_up_to_the_cap_and_spare_the_others() -> None:
     await group.close()
 
 
+async def test_a_pass_is_not_repeated_before_the_time_that_the_api_server_asks_for_within_a_bound() -> None:
+    asks = [7.0, 3600.0, 0.0]
+
+    async def reconcile(key: Key) -> float:
+        if asks:
+            raise ClusterError("429", status=429, retry_after=asks.pop(0))
+        return 5.0
+
+    waits: list[float] = []
+
+    async def patient(seconds: float) -> None:
+        waits.append(seconds)
+        await (asyncio.Event().wait() if seconds == 4.9 else asyncio.sleep(0))
+
+    group = Workers(reconcile, gap=0.1, backoff_cap=15.0, sleep=patient)
+    group.wake(A)
+    await spin(100)
+    first, second, third = waits[:3]
+    assert (first, second) == (7.0, 30.0) and third <= 4.0
+    await group.close()
+
+
 async def test_the_key_of_a_deleted_resource_has_no_worker_until_it_is_woken_again() -> None:
     passes = 0
 
