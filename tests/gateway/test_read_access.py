@@ -105,7 +105,7 @@ async def test_engines_with_the_token_of_an_earlier_key_are_read_until_they_are_
 
 async def test_the_gateways_own_port_takes_the_token_of_the_newest_key_alone(tmp_path: Path) -> None:
     newest = read_key(b"n" * 32)
-    (tmp_path / "key").write_text("\n".join((newest, KEY)))
+    (tmp_path / "key").write_text(f"{newest}\n{KEY}")
     async with gateway_over(admin_port=0, reads=ReadOptions(tmp_path / "key", is_guarded=True)) as gateway:
         for key, answer in ((newest, 200), (KEY, 401)):
             own = f"Bearer {read_token(key, RELEASE)}"

@@ -140,6 +140,48 @@ def test_row_a_right_taken_away_is_a_condition_that_names_it_until_it_is_given_b
     in_worlds(crd, story)
 
 
+# Everything but the status of the resource.
+NO_STATUS: list[Object] = [
+    ALL | {"apiGroups": ["", "apps", "policy", "networking.k8s.io"]},
+    {"apiGroups": ["sluice.dev"], "resources": ["llmdeployments"], "verbs": READS},
+]
+
+
+def may_patch_status(world: World) -> bool:
+    """What the API server's authorizer says of the user."""
+    attributes = {"namespace": world.namespace, "verb": "patch", "group": "sluice.dev"}
+    attributes |= {"resource": "llmdeployments", "subresource": "status"}
+    review = {"spec": {"user": USER, "resourceAttributes": attributes}}
+    answer = world.server.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+def test_row_without_the_right_to_the_status_the_children_follow_the_spec_and_the_status_comes_back(
+    crd: ApiServer,
+) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        await world.create(BASE)
+        await allow(world)
+        world.act_as(USER)
+        operator = await world.settle()
+        await allow(world, NO_STATUS)
+        wait_until(lambda: not may_patch_status(world))
+        await world.replace(BASE | {"rollout": {"maxSurge": 3}})
+        with pytest.raises(ClusterError, match='cannot patch resource "llmdeployments/status"') as refused:
+            await world.settle(operator)
+        assert refused.value.status == 403
+        rolling = (await world.child("Deployment", "chat"))["spec"]["strategy"]["rollingUpdate"]
+        assert rolling["maxSurge"] == 3
+        assert (await world.condition("Ready"))["observedGeneration"] == 1
+        await allow(world)
+        wait_until(lambda: may_patch_status(world))
+        await world.settle(operator)
+        assert (await world.condition("Ready"))["observedGeneration"] == 2
+
+    in_worlds(crd, story)
+
+
 def test_row_with_the_crd_missing_at_start_the_operator_waits_and_says_so(
     api_server: ApiServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from sluice_operator.cluster.client import ClusterError, Object
 from sluice_operator.reconcile.children.admin_token import KEYRING, derive, make_key, older_keys, share_reads
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.settings import PodMonitorSettings
-from tests.operator.fake_cluster import KEY, KEY_OF_OPERATOR, Clock, Engines, FakeCluster, operator, pod
+from tests.operator.fake_cluster import KEY, KEY_OF_OPERATOR, Clock, FakeCluster, operator, pod
 from tests.operator.reconcile.test_admin_token import NAMESPACE, Guarded, guarded, held, mounted
 from tests.operator.reconcile.test_read_token import Reading
 
@@ -196,7 +195,9 @@ async def test_another_error_of_the_keyring_is_raised_so_that_it_is_read_later()
 async def test_gateways_get_the_keys_of_reads_of_all_keys_and_prometheus_the_newest_token() -> None:
     cluster = FakeCluster()
     await share_reads(cluster, NAMESPACE, "read", NEW, (KEY_OF_OPERATOR,))
-    decoded: Callable[[str], str] = lambda text: base64.b64decode(text).decode()  # noqa: E731
-    found = {name: decoded(value) for name, value in (cluster.store.get("Secret", NAMESPACE, "read") or {})["data"].items()}
+    found = {
+        name: base64.b64decode(value).decode()
+        for name, value in (cluster.store.get("Secret", NAMESPACE, "read") or {})["data"].items()
+    }
     assert found[contract.READ_KEY].split() == [read_key(NEW), read_key(KEY_OF_OPERATOR)]
     assert found[contract.READ_TOKEN_KEY] == read_token(read_key(NEW), "release")

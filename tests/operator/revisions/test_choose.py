@@ -9,7 +9,7 @@ import pytest
 from sluice_operator.api import Rollout
 from sluice_operator.cluster.client import Object
 from sluice_operator.revisions.choose import choose
-from sluice_operator.revisions.values import Asked, Choice, Live, Record, image_of, secret_of
+from sluice_operator.revisions.values import Asked, Choice, Live, Record, image_of
 
 NOW = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)
 TIMEOUT = ("ImagePullFailed", "engine:bad: not found.")

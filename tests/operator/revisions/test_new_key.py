@@ -92,8 +92,7 @@ def written(record: Record, secret: str) -> Object:
     """The Deployment of an earlier operator, which changed the Secret in the template beside the record."""
     pod = with_secret(record.applied.pod, secret)
     metadata = {"name": "chat", "annotations": {}}
-    base = with_revision({"metadata": metadata, "spec": {}}, Choice(record, pod))
-    return base
+    return with_revision({"metadata": metadata, "spec": {}}, Choice(record, pod))
 
 
 def test_the_secret_that_an_earlier_operator_has_written_beside_the_record_is_the_pods_own() -> None:
@@ -106,7 +105,9 @@ def test_the_secret_that_an_earlier_operator_has_written_beside_the_record_is_th
 
 def test_a_secret_that_another_writer_has_put_into_the_template_is_not_taken_for_the_pods_own() -> None:
     deployment = written(served(), "s1")
-    assert deployment["metadata"]["annotations"][contract.ANNOTATION_TEMPLATE] == fingerprint(deployment["spec"]["template"])
+    assert deployment["metadata"]["annotations"][contract.ANNOTATION_TEMPLATE] == fingerprint(
+        deployment["spec"]["template"]
+    )
     deployment["spec"]["template"] = with_secret(deployment["spec"]["template"], "theirs")
     record = record_of(deployment, keyed("s1"), {}, 1)
     assert record is not None and secret_of(look(record, "s1").pod) == "s1"
