@@ -43,6 +43,8 @@ def values(schema: Object) -> st.SearchStrategy[Any]:
     match schema["type"]:
         case "object" if "properties" in schema:
             return _objects(schema)
+        case "object" if schema.get("x-kubernetes-preserve-unknown-fields"):
+            return st.dictionaries(st.sampled_from("ab"), st.text(max_size=1), max_size=_MOST_ITEMS)
         case "object":
             inner = schema["additionalProperties"]
             return st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), values(inner), max_size=_MOST_ITEMS)

@@ -1,7 +1,7 @@
 """`sluice crds`: prints, writes or checks the CustomResourceDefinition that is generated from the types."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -12,6 +12,8 @@ CHART_FILE: Final = Path("charts/sluice/files") / CRD_FILE.name
 FILES: Final = (CRD_FILE, CHART_FILE)  # helm packages no file from outside the chart's folder, so the chart has a copy
 
 _FLOW_COLUMN: Final = 24  # indentation of the fields of spec.engine.template: what they contain is in flow style
+_WIDTH: Final = 160
+_DEEP_WIDTH: Final = 2000
 
 
 def register(app: typer.Typer) -> None:
@@ -54,8 +56,12 @@ def crd_text() -> str:
     from sluice_operator.api.crd import custom_resource_definition
 
     class Dumper(yaml.SafeDumper):
-        """Writes what lies deep in flow style, with one indentation: at the depth of an affinity, indentation would be
-        half of the file."""
+        """Writes a field without fields of its own in flow style, and what lies deep too, with one indentation, long lines
+        and no spaces after commas: at the depth of an affinity, indentation would be half of the file."""
+
+        def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
+            """Choose the style of a mapping."""
+            return super().represent_mapping(tag, mapping, flow_style if _has_fields(mapping) else True)
 
         def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
             """Keep the indentation inside of a flow."""
@@ -64,20 +70,43 @@ def crd_text() -> str:
             else:
                 super().increase_indent(flow, indentless)
 
+        def expect_node(self, *arguments: Any, **options: Any) -> None:
+            """Set the width of lines, outside of a flow."""
+            if not self.flow_level:
+                self.best_width = _DEEP_WIDTH if self.is_deep else _WIDTH
+            super().expect_node(*arguments, **options)
+
+        @property
+        def is_deep(self) -> bool:
+            """True for the fields of spec.engine.template and what they contain."""
+            return (self.indent or 0) >= _FLOW_COLUMN
+
         def expect_block_mapping(self) -> None:
             """Begin a mapping that is not a leaf."""
-            (super().expect_flow_mapping if (self.indent or 0) >= _FLOW_COLUMN else super().expect_block_mapping)()
+            (super().expect_flow_mapping if self.is_deep else super().expect_block_mapping)()
 
         def expect_block_sequence(self) -> None:
             """Begin a sequence that is not a leaf."""
-            (super().expect_flow_sequence if (self.indent or 0) >= _FLOW_COLUMN else super().expect_block_sequence)()
+            (super().expect_flow_sequence if self.is_deep else super().expect_block_sequence)()
+
+        def write_indicator(self, indicator: str, *arguments: Any, **options: Any) -> None:
+            """Write a comma or another mark."""
+            is_tight = indicator == "," and self.best_width == _DEEP_WIDTH
+            super().write_indicator(indicator, *arguments, **options | ({"whitespace": True} if is_tight else {}))
 
     body = yaml.dump(
         custom_resource_definition(),
         Dumper=Dumper,
         sort_keys=False,
-        width=160,
+        width=_WIDTH,
         allow_unicode=True,
         default_flow_style=None,
     )
     return f"# Generated from operator/sluice_operator/api by `make generate`. Do not edit.\n{body}"
+
+
+def _has_fields(node: Any) -> bool:
+    """True if a part of a schema, or a part of that, has properties."""
+    if isinstance(node, dict):
+        return "properties" in node or any(map(_has_fields, node.values()))
+    return isinstance(node, list) and any(map(_has_fields, node))

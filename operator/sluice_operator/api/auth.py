@@ -11,7 +11,7 @@ from sluice_operator.api.patterns import OBJECT_NAME
 class SecretRef(Model):
     """A Secret in the namespace of the LLMDeployment. The operator never reads it; only the engine pods mount it."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME)]
+    name: Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)]
     """name is the name of the Secret."""
 
 

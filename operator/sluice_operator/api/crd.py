@@ -118,6 +118,7 @@ def _normal(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]
         kept["additionalProperties"] = _normal(kept["additionalProperties"], definitions)
     if "items" in kept:
         kept["items"] = _normal(kept["items"], definitions)
+        kept["items"].pop("description", None)  # the field says what its entries are
     return kept
 
 

@@ -12,9 +12,9 @@ class TokenSecretRef(Model):
     """One entry of a Secret in the namespace of the LLMDeployment. The operator never reads it; only the engine pods
     mount it."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME)]
+    name: Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)]
     """name is the name of the Secret."""
-    key: Annotated[str, Field(min_length=1, max_length=253, pattern=SECRET_KEY)] = "token"
+    key: Annotated[str, Field(max_length=253, pattern=SECRET_KEY)] = "token"
     """key is the name of the entry that holds the token. Defaults to token."""
 
 
@@ -22,7 +22,7 @@ class CredentialsSecretRef(Model):
     """A Secret with S3 credentials in the namespace of the LLMDeployment. The operator never reads it; only the engine
     pods mount it."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME)]
+    name: Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)]
     """name is the name of the Secret. Its entries are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for temporary
     credentials, AWS_SESSION_TOKEN."""
 
@@ -38,7 +38,7 @@ class ModelCache(Model):
         ),
     )
 
-    claim: Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME)] | None = None
+    claim: Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)] | None = None
     """claim is a PersistentVolumeClaim of this namespace that the engine pods may write to. Pods on several nodes need
     access mode ReadWriteMany."""
     node: bool = False

@@ -17,13 +17,14 @@ MODEL_URI: Final = (
     r"|s3://[a-z0-9][-a-z0-9.]{1,61}[a-z0-9](/[^\x00-\x20\x7f]*)?)$"
 )
 SECRET_KEY: Final = r"^[-._A-Za-z0-9]+$"
-OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+OBJECT_NAME: Final = r"^[a-z0-9]+((-+|[.])[a-z0-9]+)*$"
 SERVED_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9._/]*[A-Za-z0-9])?$"
 IMAGE: Final = r"^[!-~]+$"
 HEADER_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_]*[A-Za-z0-9])?$"
 EXTENDED_RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?$"
 QUANTITY: Final = r"^[0-9]+(\.[0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
-MEMORY_SIZE: Final = r"^[1-9][0-9]*(k|Ki|M|Mi|G|Gi|T|Ti)?$"
+# Less than 2**63 bytes, to which the API server would lower it.
+MEMORY_SIZE: Final = r"^[1-9]([0-9]{0,17}|[0-9]{0,14}(k|Ki)|[0-9]{0,11}Mi?|[0-9]{0,8}Gi?|[0-9]{0,5}Ti?)$"
 NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?(e[+-][0-9]+)?$"
 ERROR_PERCENT: Final = r"^[0-9]{1,2}(\.[0-9]{1,3})?$"
 PERCENT: Final = r"^([1-9][0-9]?(\.[0-9]{1,3})?|100)$"
@@ -31,8 +32,16 @@ VOLUME_NAME: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 MOUNT_PATH: Final = r"^(/[.]?[A-Za-z0-9_][-A-Za-z0-9_.]*)+$"
 RELATIVE_PATH: Final = r"^[.]?[A-Za-z0-9_][-A-Za-z0-9_.]*(/[.]?[A-Za-z0-9_][-A-Za-z0-9_.]*)*$"
 ENV_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
-LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+_LABEL_KEY: Final = "([a-z0-9]+((-+|[.])[a-z0-9]+)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LABEL_KEY: Final = f"^{_LABEL_KEY}$"
+TAINT_KEY: Final = f"^({_LABEL_KEY})?$"
+# Longer keys exist, but the part before the slash may have 253 characters, which no pattern of this syntax bounds.
+MAX_LABEL_KEY: Final = 253
+FIELD_PATH: Final = (
+    rf"^(metadata[.](name|namespace|uid|(labels|annotations)\['{_LABEL_KEY}'\])|spec[.](nodeName|serviceAccountName)"
+    r"|status[.](host|pod)IPs?)$"
+)
+LABEL_VALUE: Final = r"^([A-Za-z0-9]+([-_.]+[A-Za-z0-9]+)*)?$"
 
 PATTERN_WORDS: Final = {
     CRON: 'five fields as crontab has them, such as "0 8 * * 1-5"',
@@ -53,6 +62,8 @@ PATTERN_WORDS: Final = {
     RELATIVE_PATH: "a relative path such as a/b, without a .. segment",
     ENV_NAME: "letters, digits and _ (no digit first)",
     LABEL_KEY: "a label key such as team or example.com/team",
+    TAINT_KEY: "a taint key such as spot or example.com/spot",
+    FIELD_PATH: "a field of the pod such as metadata.name or metadata.labels['team']",
     LABEL_VALUE: "letters, digits and - _ . (a letter or digit at both ends)",
 }
 
@@ -71,7 +82,7 @@ Quantity = Annotated[
     WithJsonSchema({"x-kubernetes-int-or-string": True, "minimum": 0, "maxLength": 32, "pattern": QUANTITY}),
 ]
 MemorySize = Annotated[str, Field(max_length=20, pattern=MEMORY_SIZE)]
-LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_KEY)]
+LabelKey = Annotated[str, Field(max_length=MAX_LABEL_KEY, pattern=LABEL_KEY)]
 LabelValue = Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)]
 AnnotationValue = Annotated[str, Field(max_length=4096)]
 

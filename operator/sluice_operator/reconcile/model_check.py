@@ -21,7 +21,8 @@ async def check_model(target: Target, context: Context, *, is_written: bool) -> 
     uri = parse_uri(spec.model.uri)
     if isinstance(uri, HubModel):
         given = next((each for each in spec.engine.template.env if each.name == contract.ENV_HUB_ENDPOINT), None)
-        if given is not None and given.value_from is not None:
+        sets = any(contract.ENV_HUB_ENDPOINT.startswith(each.prefix) for each in spec.engine.template.env_from)
+        if (given is None and sets) or (given is not None and given.value_from is not None):
             return judge(spec, NotChecked(f"the pods read {contract.ENV_HUB_ENDPOINT} from a Secret or a ConfigMap"))
         named = None if given is None else given.value
         if named is not None and named.rstrip("/") != context.settings.hub_endpoint.rstrip("/"):

@@ -35,13 +35,15 @@ def placement(resource: LLMDeployment) -> Object:
         spec["priorityClassName"] = overlay.priority_class_name
     if overlay.runtime_class_name is not None:
         spec["runtimeClassName"] = overlay.runtime_class_name
+    if overlay.scheduler_name is not None:
+        spec["schedulerName"] = overlay.scheduler_name
     if overlay.image_pull_secrets:
         spec["imagePullSecrets"] = [_as_given(each) for each in overlay.image_pull_secrets]
     return spec
 
 
 def identity(overlay: Template, default: int | None) -> Object:
-    """Return the user and group ids of the pod's security context.
+    """Return the user and group ids of the pod's security context, and what is done with groups.
 
     default: the id of a field that the overlay does not set; None leaves the field out, and the cluster assigns an id.
     """
@@ -52,7 +54,9 @@ def identity(overlay: Template, default: int | None) -> Object:
         ids |= {field: value for field, value in chosen.items() if value is not None}
         if given.supplemental_groups:
             ids["supplementalGroups"] = list(given.supplemental_groups)
-    return {field: value for field, value in ids.items() if value is not None}
+        ids["supplementalGroupsPolicy"] = given.supplemental_groups_policy
+        ids["fsGroupChangePolicy"] = given.fs_group_change_policy
+    return {"fsGroupChangePolicy": "OnRootMismatch"} | {name: value for name, value in ids.items() if value is not None}
 
 
 def overlay_env(overlay: Template) -> list[Object]:
@@ -63,6 +67,11 @@ def overlay_env(overlay: Template) -> list[Object]:
         else {"name": each.name, "valueFrom": _as_given(each.value_from)}
         for each in overlay.env
     ]
+
+
+def overlay_env_from(overlay: Template) -> list[Object]:
+    """Return the Secrets and ConfigMaps whose entries are variables of the container."""
+    return [_as_given(each) for each in overlay.env_from]
 
 
 def shm_size(engine: EngineSpec) -> str | None:
@@ -93,9 +102,9 @@ def _volume(volume: Volume) -> Object:
     """A volume. Every field that the API server would fill in is given: server-side apply then owns the whole source,
     and removes it when the volume gets another one."""
     if volume.config_map is not None:
-        return {"name": volume.name, "configMap": {**_as_given(volume.config_map), "defaultMode": 0o444}}
+        return {"name": volume.name, "configMap": {"defaultMode": 0o444, **_as_given(volume.config_map)}}
     if volume.secret is not None:
-        return {"name": volume.name, "secret": {**_as_given(volume.secret), "defaultMode": 0o440}}
+        return {"name": volume.name, "secret": {"defaultMode": 0o440, **_as_given(volume.secret)}}
     if volume.empty_dir is not None:
         return {"name": volume.name, "emptyDir": _as_given(volume.empty_dir)}
     claim = volume.persistent_volume_claim
@@ -110,6 +119,10 @@ def _mount(mount: VolumeMount, writable: set[str]) -> Object:
         rendered["subPath"] = mount.sub_path
     if mount.read_only or mount.name not in writable:
         rendered["readOnly"] = True
+    if mount.mount_propagation is not None:
+        rendered["mountPropagation"] = mount.mount_propagation
+    if mount.recursive_read_only is not None:
+        rendered["recursiveReadOnly"] = mount.recursive_read_only
     return rendered
 
 

@@ -11,7 +11,14 @@ from sluice_operator.render import names
 from sluice_operator.render.access.auth import secret_mounts, secret_volumes
 from sluice_operator.render.engine_args import GIB, claim_of, engine_arguments
 from sluice_operator.render.model_source import source_env, source_mounts, source_volumes
-from sluice_operator.render.overlay import identity, overlay_env, overlay_mounts, overlay_volumes, placement
+from sluice_operator.render.overlay import (
+    identity,
+    overlay_env,
+    overlay_env_from,
+    overlay_mounts,
+    overlay_volumes,
+    placement,
+)
 
 HOME: Final = "/home/sluice"
 TRITON_CACHE: Final = f"{HOME}/.cache/triton"  # compiled kernels; they outlive the container, not the pod
@@ -52,7 +59,6 @@ def _pod_spec(resource: LLMDeployment, defaults: PodDefaults, token: str) -> Obj
         "securityContext": {
             "runAsNonRoot": True,
             **identity(overlay, defaults.user),
-            "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(resource, defaults)],
@@ -92,6 +98,8 @@ def _container(resource: LLMDeployment, defaults: PodDefaults) -> Object:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": _mounts(resource, defaults),
     }
+    if env_from := overlay_env_from(resource.spec.engine.template):
+        container["envFrom"] = env_from
     if resources := _resources(resource):
         container["resources"] = resources
     return container

@@ -98,6 +98,7 @@ async def test_an_architecture_that_is_not_served_is_named_with_what_is(hub: Hub
             {"env": "https://mirror.example"},
             "the pods use the hub https://mirror.example, which the operator does not ask",
         ),
+        ({"envFrom": "HF_"}, "the pods read HF_ENDPOINT from a Secret or a ConfigMap"),
         ({"count": 1}, "nodeSelector has no label nvidia.com/gpu.memory"),
         ({"refusal": 503}, "answered 503"),
     ],
@@ -109,6 +110,9 @@ async def test_a_model_that_cannot_be_checked_starts_and_the_reason_is_stated(
     made["spec"]["engine"]["accelerator"]["count"] = changes.get("count", 0)
     if "env" in changes:
         made["spec"]["engine"]["template"] = {"env": [{"name": "HF_ENDPOINT", "value": changes["env"]}]}
+    if "envFrom" in changes:
+        template = {"envFrom": [{"prefix": changes["envFrom"], "secretRef": {"name": "hub"}}]}
+        made["spec"]["engine"]["template"] = template
     hub.refusal = (503, {}) if "refusal" in changes else None
     cluster = cluster_with(made)
     reconciler = operator(cluster, hub=hub.url)

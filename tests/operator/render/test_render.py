@@ -66,6 +66,8 @@ CHANGES: dict[str, Any] = {
     ],
     "engine.template.priorityClassName": "serving",
     "engine.template.runtimeClassName": "nvidia",
+    "engine.template.schedulerName": "volcano",
+    "engine.template.envFrom": [{"prefix": "APP_", "secretRef": {"name": "app"}}],
     "engine.template.imagePullSecrets": [{"name": "registry"}],
     "engine.template.volumes": [{"name": "scratch", "emptyDir": {}}],
     "engine.template.volumeMounts": [{"name": "scratch", "mountPath": "/mnt/scratch"}],
@@ -74,6 +76,8 @@ CHANGES: dict[str, Any] = {
     "engine.template.securityContext.runAsGroup": 1001,
     "engine.template.securityContext.fsGroup": 1002,
     "engine.template.securityContext.supplementalGroups": [1003],
+    "engine.template.securityContext.supplementalGroupsPolicy": "Strict",
+    "engine.template.securityContext.fsGroupChangePolicy": "Always",
     "auth.apiKeysSecretRef.name": "chat-keys",
     "auth.gatewayTokenSecretRef.name": "gateway-token",
     "auth.tlsSecretRef.name": "chat-tls",
@@ -96,12 +100,19 @@ REPEATING: dict[str, Any] = {
     "engine.template.securityContext.privileged": False,
     "engine.template.securityContext.allowPrivilegeEscalation": False,
     "engine.template.securityContext.readOnlyRootFilesystem": True,
+    "engine.template.securityContext.capabilities.add": [],
+    "engine.template.securityContext.capabilities.drop": ["ALL"],
+    "engine.template.securityContext.seccompProfile.type": "RuntimeDefault",
+    "engine.template.securityContext.procMount": "Default",
+    "engine.template.securityContext.sysctls": [],
     "engine.template.hostNetwork": False,
     "engine.template.hostPID": False,
     "engine.template.hostIPC": False,
     "engine.template.containers": [],
     "engine.template.initContainers": [],
 }
+# These are refused whatever they are (refused.yaml).
+REFUSED = {"engine.template.securityContext.appArmorProfile", "engine.template.securityContext.seLinuxOptions"}
 # These move the replica count, reach engines by PATCH /limits, or only tell the operator what to do.
 WITHOUT_CHILD: dict[str, Any] = {
     "slo.attainmentPercent": "90",
@@ -179,6 +190,7 @@ def test_every_field_is_known_to_change_a_child_or_to_change_none() -> None:
         *RETARGETING,
         *REPEATING,
         *WITHOUT_CHILD,
+        *REFUSED,
     }
 
 

@@ -6,12 +6,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from sluice_operator.api.base import Model, Rule
-from sluice_operator.api.patterns import LabelKey, LabelValue
-from sluice_operator.api.template.label_selector import LabelSelector
+from sluice_operator.api.patterns import MAX_LABEL_KEY, OBJECT_NAME, VOLUME_NAME, LabelKey, LabelValue
+from sluice_operator.api.template.label_selector import Keys, LabelSelector, selector_rules
 
 _WHOLE_NUMBER: Final = "^[0-9]+$"
 
 Weight = Annotated[int, Field(ge=1, le=100)]
+NodeName = Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)]
+Namespace = Annotated[str, Field(max_length=63, pattern=VOLUME_NAME)]
 
 
 def _has_its_values(requirement: Any) -> bool:
@@ -39,18 +41,31 @@ class NodeSelectorRequirement(Model):
     )
 
     key: LabelKey
-    """key is the key of the label."""
+    """The label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    """operator is the relation of the label to the values."""
+    """Its relation to the values."""
     values: Annotated[tuple[LabelValue, ...], Field(max_length=32)] = ()
-    """values are compared with the label."""
+    """The values."""
+
+
+class NodeFieldRequirement(Model):
+    """A condition on the name of the node."""
+
+    key: Literal["metadata.name"]
+    """metadata.name."""
+    operator: Literal["In", "NotIn"]
+    """Its relation to the value."""
+    values: Annotated[tuple[NodeName, ...], Field(min_length=1, max_length=1)]
+    """The name of one node."""
 
 
 class NodeSelectorTerm(Model):
     """Conditions that a node must all meet. An empty term matches no node."""
 
+    match_fields: Annotated[tuple[NodeFieldRequirement, ...], Field(max_length=16)] = ()
+    """Conditions on the name of the node."""
     match_expressions: Annotated[tuple[NodeSelectorRequirement, ...], Field(max_length=16)] = ()
-    """matchExpressions are conditions on labels of the node."""
+    """Conditions on labels of the node."""
 
 
 class NodeSelector(Model):
@@ -65,45 +80,59 @@ class NodeSelector(Model):
     )
 
     node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], Field(max_length=8)]
-    """nodeSelectorTerms are the terms."""
+    """The terms."""
 
 
 class PreferredSchedulingTerm(Model):
     """A term that counts for nodes that meet it."""
 
     weight: Weight
-    """weight is what the term counts, 1 to 100."""
+    """What the term counts."""
     preference: NodeSelectorTerm
-    """preference is the term."""
+    """The term."""
 
 
 class NodeAffinity(Model):
     """Affinity to nodes by their labels."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    """requiredDuringSchedulingIgnoredDuringExecution selects the nodes that may run the pod."""
+    """The nodes that may run the pod."""
     preferred_during_scheduling_ignored_during_execution: Annotated[
         tuple[PreferredSchedulingTerm, ...], Field(max_length=8)
     ] = ()
-    """preferredDuringSchedulingIgnoredDuringExecution are preferences among these nodes."""
+    """Preferences among these nodes."""
 
 
 class PodAffinityTerm(Model):
     """Pods whose nodes, or the zones of these nodes, attract or repel the engine pod."""
 
-    topology_key: LabelKey
-    """topologyKey is the node label whose value makes two nodes one place, e.g. kubernetes.io/hostname."""
+    RULES: ClassVar[tuple[Rule, ...]] = selector_rules(
+        "affinity",
+        selectors=("label_selector", "namespace_selector"),
+        lists=("match_label_keys", "mismatch_label_keys"),
+    )
+
+    topology_key: Annotated[str, Field(min_length=1, max_length=MAX_LABEL_KEY)]
+    """topologyKey is the node label that is the same in one place, e.g. kubernetes.io/hostname."""
     label_selector: LabelSelector | None = None
-    """labelSelector selects pods of this namespace. Defaults to those of this LLMDeployment."""
+    """labelSelector selects pods. Defaults to those of this LLMDeployment."""
+    namespaces: Annotated[tuple[Namespace, ...], Field(max_length=16)] = ()
+    """namespaces of the pods. Defaults to this one, unless there is a namespaceSelector."""
+    namespace_selector: LabelSelector | None = None
+    """namespaceSelector selects further ones; an empty one, all."""
+    match_label_keys: Keys = ()
+    """matchLabelKeys are labels with the value of the new pod (Kubernetes 1.31)."""
+    mismatch_label_keys: Keys = ()
+    """mismatchLabelKeys are labels with another value than the new pod's (Kubernetes 1.31)."""
 
 
 class WeightedPodAffinityTerm(Model):
     """A term that counts for nodes that meet it."""
 
     weight: Weight
-    """weight is what the term counts, 1 to 100."""
+    """What the term counts."""
     pod_affinity_term: PodAffinityTerm
-    """podAffinityTerm is the term."""
+    """The term."""
 
 
 class PodAffinity(Model):
@@ -112,18 +141,18 @@ class PodAffinity(Model):
     required_during_scheduling_ignored_during_execution: Annotated[
         tuple[PodAffinityTerm, ...], Field(max_length=8)
     ] = ()
-    """requiredDuringSchedulingIgnoredDuringExecution are terms that must all hold."""
+    """Terms that must all hold."""
     preferred_during_scheduling_ignored_during_execution: Annotated[
         tuple[WeightedPodAffinityTerm, ...], Field(max_length=8)
     ] = ()
-    """preferredDuringSchedulingIgnoredDuringExecution are preferences among the nodes that remain."""
+    """Preferences among the nodes that remain."""
 
 
 class Affinity(Model):
     """Affinity selects and prefers nodes, as in the spec of a pod."""
 
     node_affinity: NodeAffinity | None = None
-    """nodeAffinity selects nodes by their labels."""
+    """nodeAffinity selects nodes by their labels and names."""
     pod_affinity: PodAffinity | None = None
     """podAffinity selects nodes near certain pods."""
     pod_anti_affinity: PodAffinity | None = None

@@ -7,12 +7,13 @@ from pydantic import Field
 
 from sluice import contract
 from sluice_operator.api.base import Model, Rule
-from sluice_operator.api.patterns import LABEL_KEY, OBJECT_NAME, AnnotationValue, LabelValue, MemorySize
+from sluice_operator.api.patterns import LABEL_KEY, MAX_LABEL_KEY, OBJECT_NAME, AnnotationValue, LabelValue, MemorySize
 from sluice_operator.api.template.affinity import Affinity
 from sluice_operator.api.template.cel import cel_list
-from sluice_operator.api.template.env import EnvVar
+from sluice_operator.api.template.env import EnvFromSource, EnvVar
 from sluice_operator.api.template.placement import Toleration, TopologySpreadConstraint
-from sluice_operator.api.template.security import Container, SecurityContext
+from sluice_operator.api.template.refused import Refused
+from sluice_operator.api.template.security import SecurityContext
 from sluice_operator.api.template.volumes import Volume, VolumeMount
 
 LABEL_PART_OF: Final = "app.kubernetes.io/part-of"
@@ -28,7 +29,7 @@ _OWN_PREFIX: Final = f"{contract.GROUP}/"
 class LocalObjectReference(Model):
     """An object in the namespace of the LLMDeployment."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME)]
+    name: Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)]
     """name is the name of the object."""
 
 
@@ -38,7 +39,7 @@ def _map_of(*keys: str) -> dict[str, Any]:
 
 
 def _keys_match(keys: tuple[str, ...]) -> bool:
-    return all(re.match(LABEL_KEY, key) is not None for key in keys)
+    return all(len(key) <= MAX_LABEL_KEY and re.match(LABEL_KEY, key) is not None for key in keys)
 
 
 def _once(values: list[Any]) -> bool:
@@ -74,10 +75,9 @@ _LABELS: Final = (
         ),
     ),
     Rule(
-        cel=" && ".join(
-            f"self.{field}.all(k, size(k) <= 317 && k.matches('{LABEL_KEY}'))"
-            for field in ("labels", "annotations", "nodeSelector")
-        ),
+        cel="("
+        + " + ".join(f"self.{field}.map(k, k)" for field in ("labels", "annotations", "nodeSelector"))
+        + f").all(k, size(k) <= {MAX_LABEL_KEY} && k.matches('{LABEL_KEY}'))",
         sentence="engine.template.labels, annotations and nodeSelector must have keys such as team or "
         "example.com/team, at most 63 characters after the slash",
         holds=lambda t: _keys_match((*t.labels, *t.annotations, *t.node_selector)),
@@ -100,6 +100,21 @@ _ENV: Final = (
         cel="self.env.all(e, self.env.exists_one(other, other.name == e.name))",
         sentence="engine.template.env must name each variable once",
         holds=lambda t: _once([e.name for e in t.env]),
+    ),
+)
+_ENV_FROM: Final = (
+    Rule(
+        cel=f"self.envFrom.all(e, !e.prefix.startsWith('{contract.ENV_PREFIX}') && "
+        f"!{cel_list((*MANAGED_ENV, contract.ENV_PREFIX))}.exists(name, name.startsWith(e.prefix)))",
+        sentence="engine.template.envFrom must have prefixes with which no entry is a variable that the operator manages: "
+        f"{', '.join(MANAGED_ENV)} and {contract.ENV_PREFIX}*",
+        holds=lambda t: (
+            not any(
+                e.prefix.startswith(contract.ENV_PREFIX)
+                or any(name.startswith(e.prefix) for name in (*MANAGED_ENV, contract.ENV_PREFIX))
+                for e in t.env_from
+            )
+        ),
     ),
 )
 _VOLUMES: Final = (
@@ -163,7 +178,7 @@ _ISOLATION: Final = (
 class Template(Model):
     """Overlay on the engine pod, with the field names of a pod. It cannot lower the security of the pod."""
 
-    RULES: ClassVar[tuple[Rule, ...]] = (*_LABELS, *_ENV, *_VOLUMES, *_PLACEMENT, *_ISOLATION)
+    RULES: ClassVar[tuple[Rule, ...]] = (*_LABELS, *_ENV, *_ENV_FROM, *_VOLUMES, *_PLACEMENT, *_ISOLATION)
 
     labels: dict[str, LabelValue] = Field(default={}, max_length=32)
     """labels are added to the labels of the pod."""
@@ -180,16 +195,20 @@ class Template(Model):
         Field(max_length=8, json_schema_extra=_map_of("topologyKey", "whenUnsatisfiable")),
     ] = ()
     """topologySpreadConstraints spread the pods over nodes, zones or other domains."""
-    priority_class_name: Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME)] | None = None
+    priority_class_name: Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)] | None = None
     """priorityClassName is the PriorityClass of the pod. Classes that begin with system- are rejected."""
-    runtime_class_name: Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME)] | None = None
+    runtime_class_name: Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)] | None = None
     """runtimeClassName is the RuntimeClass of the pod, e.g. nvidia or gvisor."""
+    scheduler_name: Annotated[str, Field(max_length=253, pattern=OBJECT_NAME)] | None = None
+    """schedulerName is the scheduler of the pod. Defaults to the cluster's."""
     image_pull_secrets: Annotated[
         tuple[LocalObjectReference, ...], Field(max_length=16, json_schema_extra=_map_of("name"))
     ] = ()
     """imagePullSecrets are Secrets with the credentials of the registry of the image."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=_map_of("name"))] = ()
     """env is the list of environment variables added to the engine container."""
+    env_from: Annotated[tuple[EnvFromSource, ...], Field(max_length=16)] = ()
+    """envFrom adds all entries of Secrets and ConfigMaps as variables, each with a prefix. env has precedence."""
     volumes: Annotated[tuple[Volume, ...], Field(max_length=16, json_schema_extra=_map_of("name"))] = ()
     """volumes are added to the pod: configMap, secret, emptyDir or persistentVolumeClaim."""
     volume_mounts: Annotated[tuple[VolumeMount, ...], Field(max_length=16, json_schema_extra=_map_of("mountPath"))] = ()
@@ -205,7 +224,7 @@ class Template(Model):
     """hostPID is false: true is rejected."""
     host_ipc: Annotated[bool, Field(alias="hostIPC")] = False
     """hostIPC is false: true is rejected."""
-    containers: Annotated[tuple[Container, ...], Field(max_length=16)] = ()
+    containers: Annotated[tuple[Refused, ...], Field(max_length=16)] = ()
     """containers is empty: the engine pod has one container."""
-    init_containers: Annotated[tuple[Container, ...], Field(max_length=16)] = ()
+    init_containers: Annotated[tuple[Refused, ...], Field(max_length=16)] = ()
     """initContainers is empty: the engine pod has one container."""

@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from sluice_operator.api.base import Model, Rule
-from sluice_operator.api.patterns import LabelKey, LabelValue
-from sluice_operator.api.template.label_selector import LabelSelector
+from sluice_operator.api.patterns import MAX_LABEL_KEY, TAINT_KEY, LabelValue
+from sluice_operator.api.template.label_selector import Keys, LabelSelector, selector_rules
 
 
 class Toleration(Model):
@@ -30,7 +30,7 @@ class Toleration(Model):
         ),
     )
 
-    key: Annotated[str, Field(max_length=317)] | None = None
+    key: Annotated[str, Field(max_length=MAX_LABEL_KEY, pattern=TAINT_KEY)] | None = None
     """key is the taint key that the toleration applies to. An empty key with operator Exists matches every taint."""
     operator: Literal["Exists", "Equal"] | None = None
     """operator is the relation of the key to the value: Exists or Equal. Defaults to Equal."""
@@ -53,11 +53,12 @@ class TopologySpreadConstraint(Model):
             "have minDomains",
             holds=lambda t: t.min_domains is None or t.when_unsatisfiable == "DoNotSchedule",
         ),
+        *selector_rules("topologySpreadConstraints", selectors=("label_selector",), lists=("match_label_keys",)),
     )
 
     max_skew: Annotated[int, Field(ge=1, le=1000)]
     """maxSkew is the maximum difference in the number of pods between two domains."""
-    topology_key: LabelKey
+    topology_key: Annotated[str, Field(min_length=1, max_length=MAX_LABEL_KEY)]
     """topologyKey is the node label whose values are the domains, e.g. topology.kubernetes.io/zone."""
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
     """whenUnsatisfiable is what happens to a pod that would exceed maxSkew. DoNotSchedule: it waits. ScheduleAnyway: it
@@ -66,7 +67,7 @@ class TopologySpreadConstraint(Model):
     """labelSelector selects the pods that are counted. Defaults to the pods of this LLMDeployment."""
     min_domains: Annotated[int, Field(ge=1, le=1000)] | None = None
     """minDomains is the minimum number of domains that must match, with DoNotSchedule."""
-    match_label_keys: Annotated[tuple[LabelKey, ...], Field(max_length=8)] = ()
+    match_label_keys: Keys = ()
     """matchLabelKeys are pod labels whose values in the new pod narrow the selection, e.g. pod-template-hash: only pods
     of one revision are then counted."""
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None

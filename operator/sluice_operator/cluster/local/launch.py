@@ -18,6 +18,7 @@ from sluice_operator.cluster.local.process import Ports
 
 NO_GRACE_SECONDS: Final = "0"  # the gateway drops a deleted engine at once; no endpoint list lags
 
+_POD_NAME: Final = "metadata.name"
 _KV_FRACTION: Final = "--kv-memory-fraction="
 
 PVC_UNSUPPORTED: Final = (
@@ -97,13 +98,18 @@ def reject_claims(template: Object) -> None:
 
 
 def reject_references(container: Object) -> None:
-    """Check the variables. Raises LocalError for one whose value is in a Secret or a ConfigMap, which only a cluster has."""
+    """Check the variables. Raises LocalError for one whose value only a cluster has."""
+    if container.get("envFrom"):
+        raise LocalError(
+            "spec.engine.template.envFrom: there is no cluster that has the Secrets and ConfigMaps: leave it out and export "
+            "the variables in the shell"
+        )
     for entry in container.get("env") or ():
         source = entry.get("valueFrom") or {}
-        if "secretKeyRef" in source or "configMapKeyRef" in source:
+        if source and source.get("fieldRef", {}).get("fieldPath") != _POD_NAME:
             raise LocalError(
-                f"spec.engine.template.env: {entry['name']} comes from a Secret or a ConfigMap, and there is no cluster "
-                "that has it: set value here, or leave the entry out and export the variable in the shell"
+                f"spec.engine.template.env: {entry['name']} comes from a Secret, a ConfigMap or the pod, and there is no "
+                "cluster that has it: set value here, or leave the entry out and export the variable in the shell"
             )
 
 
@@ -115,7 +121,7 @@ def container_env(container: Object, files: PodFiles, *, pod: str) -> dict[str, 
         if entry["name"] in ("HOME", contract.ENV_HUB_TOKEN_PATH):
             continue  # valid in the image only; the user's own are kept
         field = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
-        if field == "metadata.name":
+        if field == _POD_NAME:
             env[entry["name"]] = pod
         elif "valueFrom" not in entry:
             env[entry["name"]] = str(entry.get("value", ""))

@@ -92,11 +92,17 @@ def test_only_a_volume_claim_is_refused() -> None:
         reject_claims(template("pvc://claim/tiny"))
 
 
-@pytest.mark.parametrize("source", ["secretKeyRef", "configMapKeyRef"])
+@pytest.mark.parametrize("source", ["secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef"])
 def test_a_variable_of_a_cluster_is_named_with_two_remedies(source: str) -> None:
     reject_references({"env": [{"name": "A", "value": "x"}]})
     with pytest.raises(LocalError, match=r"env: A comes from .* set value here, or .* export"):
         reject_references({"env": [{"name": "A", "valueFrom": {source: {"name": "s", "key": "k"}}}]})
+
+
+def test_all_variables_of_a_secret_are_refused_and_the_pods_own_name_is_not() -> None:
+    reject_references({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]})
+    with pytest.raises(LocalError, match=r"envFrom: .* export"):
+        reject_references({"envFrom": [{"prefix": "A_", "secretRef": {"name": "s"}}]})
 
 
 def test_a_secret_without_its_key_says_what_to_do() -> None:
