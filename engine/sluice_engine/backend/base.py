@@ -49,6 +49,9 @@ class Backend(Protocol):
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module with its layers replaced by what this device computes faster, and its structure as it was read."""
 
+    def attend_texts(self, encoder: torch.nn.Module) -> None:
+        """Give the attention layers of a model of whole texts what this device computes faster."""
+
     def memory(self, swap_size: int) -> PoolMemory:
         """The memory that is free now."""
 

@@ -44,10 +44,11 @@ class PooledRunner:
 
     def _forward(self, rows: Sequence[Row], types: dict[str, tuple[int, ...]]) -> dict[str, bytes]:
         ordered = [rows[index] for index in by_length([len(row.tokens) for row in rows])]
+        # On the host: the device would have to wait.
+        if any(min(row.tokens) < 0 or max(row.tokens) >= self._vocab_size for row in ordered):
+            raise ValueError(f"a token id lies outside the vocabulary of {self._vocab_size}")
         token_types = [types.get(row.request_id, ()) for row in ordered]
         batch = pack_batch([row.tokens for row in ordered], token_types, self._device)
-        if int(batch.input_ids.max()) >= self._vocab_size or int(batch.input_ids.min()) < 0:
-            raise ValueError(f"a token id lies outside the vocabulary of {self._vocab_size}")
         vectors = self._model.run(batch).cpu().numpy().astype("<f4")
         self.tokens += int(batch.input_ids.shape[1])
         self.computed_rows += batch.computed_rows

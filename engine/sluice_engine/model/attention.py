@@ -151,18 +151,27 @@ def _attend(
     """query [R, H, Q, D], keys and values [R, Hkv, N, D], mask [R, 1, Q, N] (R may be 1 if all rows share it) → [R, H,
     Q, D].
 
-    torch's fused attention has no soft cap; with one, the attention is computed explicitly in float32.
+    torch's fused attention serves the CPU without a soft cap: on CUDA it makes a cuDNN plan for each new shape of a mask,
+    about 0.4 s.
     """
-    if rule.softcap is None:
-        grouped = query.shape[1] != keys.shape[1]
-        return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=rule.scale, enable_gqa=grouped)
+    if rule.softcap is not None or query.device.type != "cpu":
+        return _attend_explicitly(query, keys, values, mask, rule)
+    grouped = query.shape[1] != keys.shape[1]
+    return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=rule.scale, enable_gqa=grouped)
+
+
+def _attend_explicitly(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, rule: Rule
+) -> torch.Tensor:
+    """As `_attend`, in float32."""
     rows, heads, count, dim = query.shape
     kv_heads = keys.shape[1]
     grouped_query = query.float().reshape(rows, kv_heads, heads // kv_heads, count, dim)
-    scores = (grouped_query @ keys.float().transpose(-1, -2).unsqueeze(2)).mul_(rule.scale / rule.softcap)
-    scores = scores.tanh_().mul_(rule.softcap)
+    scores = (grouped_query @ keys.float().transpose(-1, -2).unsqueeze(2)).mul_(rule.scale)
+    if rule.softcap is not None:
+        scores = scores.div_(rule.softcap).tanh_().mul_(rule.softcap)
     weights = torch.softmax(scores if mask is None else scores.add_(mask.unsqueeze(2)), dim=-1)
-    return (weights @ values.float().unsqueeze(2)).reshape(rows, heads, count, dim).to(query.dtype)
+    return (weights @ values.float().unsqueeze(2)).flatten(1, 2).to(query.dtype)
 
 
 def _gather(cache: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
@@ -171,6 +180,22 @@ def _gather(cache: torch.Tensor, block_tables: torch.Tensor) -> torch.Tensor:
     rows, count = block_tables.shape
     picked = cache.view(blocks, size * heads * dim).index_select(0, block_tables.view(-1))
     return picked.view(rows, count * size, heads, dim).transpose(1, 2)
+
+
+class TextAttention(Protocol):
+    """The attention of whole texts. See `attend_packed`."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        batch: PackedBatch,
+        rule: Rule,
+        *,
+        causal: bool,
+    ) -> torch.Tensor:
+        """query [1, Hq, T, D], key and value [1, Hkv, T, D] → [1, T, Hq, D]."""
 
 
 class StepAttention(Protocol):
@@ -194,8 +219,8 @@ class StepAttention(Protocol):
 
 
 class PagedAttention:
-    """The attention function that transformers calls. A backend replaces `decode` and `chunks`, or sets `native`, which computes the
-    attention of all rows of a step including the KV write, where it supports the shapes.
+    """The attention function that transformers calls. A backend replaces `decode`, `chunks` and `texts`, or sets `native`, which
+    computes the attention of all rows of a step including the KV write, where it supports the shapes.
     """
 
     def __init__(
@@ -203,8 +228,9 @@ class PagedAttention:
         decode: GroupAttention = gathered_decode,
         native: StepAttention | None = None,
         chunks: GroupAttention = gathered_chunks,
+        texts: TextAttention = attend_packed,
     ) -> None:
-        self.decode, self.chunks = decode, chunks
+        self.decode, self.chunks, self.texts = decode, chunks, texts
         self.native = native
 
     def __call__(
@@ -235,7 +261,7 @@ class PagedAttention:
             sluice_calls.append(AttentionCall.of(module, query, key, value, attention_mask, rule, others))
             return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
         if sluice_packed is not None:
-            return attend_packed(query, key, value, sluice_packed, rule, causal=_is_causal(module, others)), None
+            return self.texts(query, key, value, sluice_packed, rule, causal=_is_causal(module, others)), None
         if sluice_batch is None or sluice_cache is None:
             raise ModelInvalid("This model does not pass forward's keyword arguments to its attention layers.")
         keys, values = sluice_cache.layers[module.layer_idx]

@@ -56,7 +56,7 @@ def load_model(options: EngineOptions, backend: Backend, on_bytes: OnBytes | Non
     with without_progress_bars():
         if generates:
             return _load_generating(options, Checkpoint(folder, config, dtype), backend, on_bytes or _ignore)
-        return _load_pooled(options, task, folder, config, dtype, backend.device)
+        return _load_pooled(options, task, Checkpoint(folder, config, dtype), backend)
 
 
 def _check_ranks(options: EngineOptions, task: Task, config: transformers.PretrainedConfig) -> None:
@@ -83,15 +83,10 @@ def _check_quantization(options: EngineOptions, task: Task) -> None:
     )
 
 
-def _load_pooled(
-    options: EngineOptions,
-    task: Task,
-    folder: Path,
-    config: transformers.PretrainedConfig,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> LoadedModel:
+def _load_pooled(options: EngineOptions, task: Task, checkpoint: Checkpoint, backend: Backend) -> LoadedModel:
+    folder, config, dtype, device = checkpoint.folder, checkpoint.config, checkpoint.dtype, backend.device
     pooled = load_pooled(folder, task, config, dtype, device, options.pooling)
+    backend.attend_texts(pooled.encoder)
     files = read_sentence_files(folder) if task == "embed" else None
     positions = getattr(config.get_text_config(), "max_position_embeddings", None)
     return LoadedModel(

@@ -78,6 +78,9 @@ class CpuBackend:
         fuse(module, structure, packs=True)
         return module, structure
 
+    def attend_texts(self, encoder: torch.nn.Module) -> None:
+        """torch's own attention serves them."""
+
     def memory(self, swap_size: int) -> PoolMemory:
         """What the cgroup leaves, without `swap_size` bytes for swapped blocks."""
         return host_memory(swap_size)

@@ -1,4 +1,4 @@
-"""Which attention a model on the device uses, and attention by torch: gathered pages and torch's flash attention.
+"""Which attention a model on the device uses, and attention by torch: gathered pages or whole texts, and its flash attention.
 
 torch's attention is the fallback for shapes that the kernels do not support, and what the kernels are compared with. It
 is never masked scaled-dot-product attention, for which cuDNN makes a plan per shape, about 0.4 s each.
@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+from torch.nn.functional import pad
 
 from sluice_engine.backend.cuda.ops import Operation
 from sluice_engine.config import AttentionBackend
 from sluice_engine.errors import InvalidOption
+from sluice_engine.model.attention import Rule, attend_packed
+from sluice_engine.model.pooling.packed_batch import PackedBatch
 from sluice_kernels import paged_decode, paged_prefill
 from sluice_kernels.paged import AttentionRule, PagedKV
 from sluice_kernels.paged_decode.reference import paged_decode_reference
@@ -81,6 +84,38 @@ def torch_prefill(query: torch.Tensor, starts: torch.Tensor, kv: PagedKV, rule: 
     if not can_flash(query, rule):
         return paged_prefill_reference(query, starts, kv, rule)
     return flash_over_pages(query, starts, kv, rule, most=len(query))
+
+
+def flash_texts(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: PackedBatch, rule: Rule, *, causal: bool
+) -> torch.Tensor:
+    """As `model.attention.attend_packed`: query [1, Hq, T, D], key and value [1, Hkv, T, D] → [1, T, Hq, D]."""
+    can = can_flash(query.transpose(1, 2)[0], AttentionRule(softcap=rule.softcap)) and key.shape == value.shape
+    attend = flash_over_texts if can else attend_packed
+    return attend(query, key, value, batch, rule, causal=causal)
+
+
+def flash_over_texts(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    batch: PackedBatch,
+    rule: Rule,
+    *,
+    causal: bool,
+    flash: Flash = torch.ops.aten._flash_attention_forward,
+) -> torch.Tensor:
+    """The texts lie side by side, so nothing is padded. A window is on both sides of a token unless `causal`."""
+    ends = pad(batch.ends, (1, 0)).to(torch.int32)
+    longest = max(group.longest for group in batch.groups)
+    window = {}
+    if rule.window is not None:
+        window = {"window_size_left": rule.window - 1, "window_size_right": 0 if causal else rule.window - 1}
+    rows = (each.transpose(1, 2)[0] for each in (query, key, value))
+    out: torch.Tensor = flash(
+        *rows, ends, ends, longest, longest, 0.0, causal, False, scale=rule.scale, **window
+    )[0]  # fmt: skip
+    return out.unsqueeze(0)
 
 
 def can_flash(query: torch.Tensor, rule: AttentionRule) -> bool:

@@ -12,7 +12,7 @@ import torch
 from sluice.models.quantisation import Quantisation, read_quantisation
 from sluice_engine.backend.base import OnBytes, ReadModule
 from sluice_engine.backend.cuda.acceptance import Fusing, fuse_forward
-from sluice_engine.backend.cuda.attention import Attention, Heads, choose_attention
+from sluice_engine.backend.cuda.attention import Attention, Heads, choose_attention, flash_texts
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, HostQueue
 from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
@@ -31,6 +31,7 @@ from sluice_engine.backend.runner import Runner
 from sluice_engine.config import AttentionBackend, EngineOptions, Quantization
 from sluice_engine.errors import InvalidOption
 from sluice_engine.kvcache.config import CacheConfig
+from sluice_engine.model.attention import PagedAttention, set_attention
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.kv_cache import KVShape
 from sluice_engine.model.loaded import LoadedModel
@@ -137,6 +138,10 @@ class CudaBackend:
         self._graphs = attention.fixed_shapes
         _log.info("attention by %s: %s", attention.name, attention.reason)
         return attention
+
+    def attend_texts(self, encoder: torch.nn.Module) -> None:
+        """By torch's flash attention where it supports them, because the kernels read pages."""
+        set_attention(encoder.modules(), PagedAttention(texts=flash_texts))
 
     def memory(self, swap_size: int) -> PoolMemory:
         """The device's free memory; swapped blocks are in host memory."""
