@@ -1,9 +1,11 @@
 """Makes Triton's interpreter round as a GPU does, and keep quiet about IEEE results that a GPU computes silently.
 
 The interpreter of 3.6 to 3.9 truncates float32 to bfloat16, loses the carry of a rounded fp8 mantissa and reads fp8's NaN as
-480. Here torch converts instead.
+480. Here torch converts instead. That of 3.6 makes the bound of a loop a number in a way that NumPy 2.4 refuses.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,18 @@ _BITS = {
 
 
 def correct_interpreter() -> None:
-    """Replaces the interpreter's float conversion in this process, which must have TRITON_INTERPRET=1."""
+    """Replaces the interpreter's float conversion and its loop bounds in this process, which must have TRITON_INTERPRET=1."""
     from triton.runtime import interpreter
 
     interpreter._convert_float = _convert
+    interpreter._patch_lang_tensor = partial(_patch_tensor, interpreter._patch_lang_tensor)
     np.seterr(all="ignore")
+
+
+def _patch_tensor(plain: Callable[[Any, Any], None], tensor: Any, scope: Any) -> None:
+    """What Triton does to its tensors while a kernel is interpreted; as an index a tensor is its only element."""
+    plain(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
 
 def _convert(values: Any, source: Any, target: Any, rounding: Any) -> Any:

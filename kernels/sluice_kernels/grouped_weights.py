@@ -94,6 +94,7 @@ def check(x: torch.Tensor, weights: GroupedWeights, bits: int, reason: str | Non
     if weights.order is not None:
         arguments.check_shape("weights.order", weights.order, "[inner]", inner)
         arguments.check_dtype("weights.order", weights.order, torch.int64)
+        arguments.check_contiguous("weights.order", weights.order)
     for name in ("words", "scales", "zeros"):
         arguments.check_contiguous(f"weights.{name}", getattr(weights, name))
     of_weights = {f"weights.{name}": getattr(weights, name) for name in ("words", "scales", "zeros", "order")}

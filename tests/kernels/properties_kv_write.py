@@ -16,7 +16,7 @@ def test_the_kernel_equals_its_reference(name: str) -> None:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     kv_heads, tokens = draw(st.integers(1, 3)), draw(st.integers(1, 12))
-    head_dim = draw(st.sampled_from([8, 20, 64, 80, 96]))
+    head_dim = draw(st.sampled_from([8, 20, 64, 80, 96, 128, 192, 256]))
     return Case(
         tokens,
         q_heads=kv_heads * draw(st.integers(1, 16)),
@@ -30,6 +30,8 @@ def cases(draw: st.DrawFn) -> Case:
         block_size=draw(st.sampled_from([1, 16, 32])),
         unwritten=tuple(draw(st.sets(st.integers(0, tokens - 1)))),
         wide_indices=draw(st.booleans()),
+        magnitude=draw(st.sampled_from([1e-3, 1.0, 600.0])),
+        bad_token=draw(st.none() | st.integers(0, tokens - 1)),
         seed=draw(st.integers(0, 2**16)),
     )
 

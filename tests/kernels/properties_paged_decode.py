@@ -20,7 +20,7 @@ def cases(draw: st.DrawFn) -> Case:
         tuple(draw(st.lists(st.integers(0, 150), min_size=1, max_size=4))),
         q_heads=kv_heads * draw(st.integers(1, 16)),
         kv_heads=kv_heads,
-        head_dim=draw(st.sampled_from([4, 16, 24, 64, 80])),
+        head_dim=draw(st.sampled_from([4, 24, 64, 80, 96, 128, 192, 256])),
         block_size=draw(st.sampled_from([1, 3, 16, 32])),
         dtype=draw(DTYPES),
         fp8=draw(st.booleans()),

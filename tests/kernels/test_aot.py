@@ -1,7 +1,9 @@
 """The committed table of compiled kernels: it belongs to the present sources, keeps the bars, and its numbers are real."""
 
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,16 +13,24 @@ from aot import bars, compiled, table
 from sluice_kernels import launch
 from sluice_kernels.rms_norm import rms_norm
 
+ROOT = Path(__file__).parents[2]
+PINNED = "3.7.1"
+of_the_pinned_triton = pytest.mark.skipif(
+    triton.__version__ != PINNED, reason=f"the table is of Triton {PINNED}, and {triton.__version__} is installed"
+)
+
 
 @pytest.fixture(scope="module")
 def rows() -> list[table.Row]:
     return table.read()
 
 
+@of_the_pinned_triton
 def test_the_table_belongs_to_the_present_sources(rows: list[table.Row]) -> None:
     assert table.stale(rows) == [], "run make aot"
 
 
+@of_the_pinned_triton
 def test_a_changed_kernel_makes_its_row_stale(rows: list[table.Row]) -> None:
     changed = [replace(rows[0], digest="another"), *rows[2:]]
     lines = table.stale(changed)
@@ -57,6 +67,7 @@ def test_every_default_call_is_compiled_for_three_architectures(rows: list[table
     assert {row.architecture for row in rows if row.default == "no"} == {"sm_90"}
 
 
+@of_the_pinned_triton
 @pytest.mark.parametrize("kernel", ["rms_norm", "kv_write", "paged_prefill"])
 def test_compiling_again_gives_the_numbers_of_the_table(rows: list[table.Row], kernel: str) -> None:
     one = next(one for one in table.pending() if one.name[0] == kernel and one.architecture == table.MAIN)
@@ -98,4 +109,12 @@ def test_launches_with_equal_keys_differ_in_nothing_that_triton_compiles_for() -
 
 
 def test_the_table_is_of_the_pinned_triton() -> None:
-    assert triton.__version__ == "3.7.1"
+    (pinned,) = re.findall(r"^triton==(.+)$", (ROOT / ".ci" / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned == PINNED
+
+
+def test_every_kernel_is_launched_where_it_can_be_recorded() -> None:
+    sources = {path: path.read_text() for path in (ROOT / "kernels" / "sluice_kernels").rglob("*.py")}
+    subscripted = {path.name for path, source in sources.items() if re.search(r"\w\[[^\]\n]*\]\(", source)}
+    started = {path.name for path, source in sources.items() if re.search(r"\.run\(", source)}
+    assert (subscripted, started) == ({"launch.py"}, {"precompile.py"})

@@ -16,7 +16,9 @@ from sluice_kernels.kv_write.triton import kv_write_triton
 
 @dataclass(frozen=True)
 class Case:
-    """One call. `unwritten` tokens have slot −1; `bad_token` has a NaN in every head. rotary_dim 0: no rotation."""
+    """One call. `unwritten` tokens have slot −1; `bad_token` has a NaN in every head. rotary_dim 0: no rotation. Beyond a
+    magnitude of 448 an fp8 cache saturates.
+    """
 
     tokens: int
     q_heads: int = 4
@@ -31,6 +33,7 @@ class Case:
     unwritten: tuple[int, ...] = ()
     bad_token: int | None = None
     wide_indices: bool = False
+    magnitude: float = 1.0
     seed: int = 0
 
 
@@ -48,6 +51,12 @@ NAMED: Final = {
     "padding tokens": Case(6, unwritten=(0, 3, 5)),
     "only padding": Case(4, unwritten=(0, 1, 2, 3)),
     "fp8": Case(9, 8, 2, 64, 64, dtype=torch.bfloat16, fp8=True, unwritten=(2,)),
+    "fp8 that saturates": Case(9, 8, 2, 64, 32, dtype=torch.bfloat16, fp8=True, magnitude=600.0),
+    "fp8 of tiny values": Case(9, 8, 2, 64, 64, fp8=True, norm=True, magnitude=1e-4),
+    "partial rotary, head dim 256, fp8": Case(5, 4, 2, 256, 64, norm=True, dtype=torch.bfloat16, fp8=True),
+    "a NaN stays in its token, partial rotary, bfloat16": Case(
+        9, 4, 2, 96, 24, norm=True, dtype=torch.bfloat16, bad_token=0
+    ),
     "blocks of 32, wide indices": Case(40, block_size=32, wide_indices=True),
     "a NaN stays in its token": Case(9, bad_token=4, norm=True),
     "a NaN stays in its token, fp8": Case(9, bad_token=4, norm=True, fp8=True),
@@ -66,7 +75,7 @@ def compare(case: Case, device: str) -> float:
     """Runs the kernel and the reference. Returns the largest error relative to the allowed one. Raises Mismatch."""
     generator = torch.Generator().manual_seed(case.seed)
     heads = case.q_heads + 2 * case.kv_heads
-    qkv = torch.randn(case.tokens, heads, case.head_dim, generator=generator).to(case.dtype)
+    qkv = (torch.randn(case.tokens, heads, case.head_dim, generator=generator) * case.magnitude).to(case.dtype)
     if case.bad_token is not None:
         qkv[case.bad_token, :, case.head_dim // 2] = float("nan")
     norm = _norm(case, generator) if case.norm else None

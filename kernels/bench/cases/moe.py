@@ -56,6 +56,8 @@ NAMED: Final = {
     "no rows": Case(0, 4, 2, 32, 16),
     "one row, one expert, one column": Case(1, 1, 1, 1, 1),
     "one row": Case(1, 8, 2, 64, 48, BF16),
+    **{f"top-{k} of 9, odd": Case(5, 9, k, 33, 17, BF16, renormalise=k % 2 == 0) for k in (4, 5, 6, 7)},
+    "one expert takes all, top-1, one row per tile more": Case(17, 4, 1, 32, 16, BF16, load="one", tile=16),
     "top-1": Case(9, 4, 1, 40, 24, FP16, renormalise=False),
     "top-8 of 8": Case(5, 8, 8, 32, 32, BF16),
     "top-8 of 160": Case(7, 160, 8, 32, 16, BF16),

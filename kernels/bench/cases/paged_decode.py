@@ -59,6 +59,20 @@ NAMED: Final[dict[str, Case]] = {
     "sinks, split": Case((90, 1, 0), sinks=True, splits=2),
     "window, soft cap and sinks": Case((130, 20, 0), window=33, softcap=20.0, sinks=True, dtype=torch.bfloat16),
     "fp8 cache": Case((90, 20, 0), fp8=True),
+    "fp8 cache, window and sinks, blocks of 32": Case(
+        (130, 31, 32, 33, 0),
+        fp8=True,
+        window=40,
+        sinks=True,
+        block_size=32,
+        head_dim=96,
+        dtype=torch.bfloat16,
+        splits=2,
+    ),
+    "fp8 cache, soft cap, group of 16": Case((64, 65), 16, 1, 80, fp8=True, softcap=5.0, dtype=torch.float16),
+    "contexts of 0 and 1, no grouping, blocks of 32": Case((0, 1, 32), 3, 3, 192, 32, dtype=torch.bfloat16, splits=1),
+    "window around a block": Case((15, 16, 17, 33), window=16, splits=1),
+    "window around a split": Case((255, 256, 257, 300), window=128, splits=2),
     "fp8 cache, split, bfloat16": Case((90, 20, 0), fp8=True, splits=2, dtype=torch.bfloat16, head_dim=128),
 }
 
@@ -72,7 +86,8 @@ LARGE: Final[dict[str, Case]] = {
     for fp8 in (False, True)
     for most, q, kv, dim in ((4096, 32, 8, 128), (1000, 28, 4, 128), (513, 12, 12, 64), (2048, 16, 1, 256))
 } | {
-    "128k": Case((131072, 131071, 1), 32, 8, 128, dtype=torch.bfloat16),
+    "128k": Case((131072, 131071, 131073, 1, 0), 32, 8, 128, dtype=torch.bfloat16),
+    "128k, fp8, blocks of 32": Case((131072, 131071, 131073, 1), 16, 1, 256, 32, dtype=torch.bfloat16, fp8=True),
     "128k, window": Case((131072, 131071, 1), 32, 8, 128, dtype=torch.bfloat16, window=4096, sinks=True),
 }  # fmt: skip
 

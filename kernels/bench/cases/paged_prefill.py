@@ -48,6 +48,13 @@ NAMED: Final[dict[str, Case]] = {
         (130, 20), window=33, softcap=20.0, sinks=True, dtype=torch.bfloat16, chunks=(90, 4)
     ),
     "fp8 cache": Case((90, 20), fp8=True, chunks=(70, 3)),
+    "mixed and drafted rows": Case((40, 90, 1, 64, 17, 33), chunks=(1, 70, 1, 4, 4, 33), dtype=torch.bfloat16),
+    "chunks around a block of 32": Case((31, 32, 33, 64), chunks=(31, 32, 33, 1), block_size=32),
+    "one token after a cached context, no grouping": Case((129, 65), 3, 3, 64, chunks=(1, 1)),
+    "window around a tile": Case((200, 64, 65), window=64, chunks=(70, 64, 1)),
+    "fp8 cache, soft cap and sinks, group of 16": Case(
+        (90, 33), 16, 1, 96, 32, fp8=True, softcap=5.0, sinks=True, chunks=(70, 2), dtype=torch.bfloat16
+    ),
     "fp8 cache, window, bfloat16": Case((90, 20), fp8=True, window=30, dtype=torch.bfloat16, chunks=(70, 3)),
 }
 
@@ -63,7 +70,10 @@ LARGE: Final[dict[str, Case]] = {
     for q, kv, dim in ((32, 8, 128), (28, 4, 128), (12, 12, 64), (8, 1, 256), (4, 2, 80))
 } | {
     "8,192 after 0": Case((8192,), 8, 2, 128, dtype=torch.bfloat16, chunks=(8192,)),
-    "100 after 128k": Case((131072,), 8, 2, 128, dtype=torch.bfloat16, chunks=(100,)),
+    "8,192 after 120k, window": Case((131072,), 8, 2, 128, dtype=torch.bfloat16, window=4096, chunks=(8192,)),
+    "100 after 128k": Case((131172,), 8, 2, 128, dtype=torch.bfloat16, chunks=(100,)),
+    "one after 128k, fp8": Case((131073, 131072), 8, 2, 128, 32, dtype=torch.bfloat16, fp8=True, chunks=(1, 1)),
+    "2,048 after 128k": Case((133120,), 2, 1, 128, dtype=torch.bfloat16, chunks=(2048,)),
 }  # fmt: skip
 
 

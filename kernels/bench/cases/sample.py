@@ -1,4 +1,5 @@
-"""Correctness cases of `sample` and `token_logprobs`. Logits lie between NaN; unused bias entries are poisoned.
+"""Correctness cases of `sample` and `token_logprobs`. Logits lie between NaN; unused bias entries and all slots that no row has
+are poisoned, among them those whose number is a row's.
 
 A token may differ from the reference's only where the number drawn is within 1e-6 of the border between two tokens.
 """
@@ -40,7 +41,7 @@ class Case:
     penalised: bool = False
     biased: bool = False
     masked: bool = False
-    bad: str = ""  # what row 0 has: "nan", "infinity", "all −infinity"
+    bad: str = ""  # what row 0 has, see `_logits`
     magnitude: float = 3.0
     dtype: torch.dtype = torch.float32
     logprobs: int = 0
@@ -79,6 +80,16 @@ NAMED: Final = {
     "NaN": Case(3, 300, bad="nan", top_k=5),
     "infinity": Case(3, 300, bad="infinity"),
     "all −infinity": Case(3, 300, bad="all −infinity", top_p=0.5),
+    "NaN, greedy": Case(3, 300, temperature=0.0, bad="nan"),
+    "infinity, greedy": Case(3, 300, temperature=0.0, bad="infinity"),
+    "all −infinity, greedy": Case(3, 300, temperature=0.0, bad="all −infinity"),
+    "a mask that bars all tokens": Case(3, 300, masked=True, bad="all barred", top_k=5),
+    "a NaN that the mask bars": Case(3, 300, masked=True, bad="barred nan", top_p=0.9),
+    "−infinity among the first k": Case(3, 1025, top_k=900, bad="half −infinity", logprobs=5),
+    "−infinity within top-p": Case(3, 1025, top_p=0.999, bad="half −infinity"),
+    "top-k, top-p of 1": Case(3, 1025, top_k=7, top_p=1.0),
+    "k beyond the vocabulary, top-p of 0": Case(4, 100, top_k=1000, top_p=0.0),
+    "min-p of 1": Case(3, 700, min_p=1.0, levels=4),
     "8k tokens": Case(1, 8191, top_k=50, top_p=0.9, dtype=torch.bfloat16),
 }
 LARGE: Final = {
@@ -87,7 +98,7 @@ LARGE: Final = {
     )
     for dtype in (torch.bfloat16, torch.float32)
     for top_k, top_p in ((0, 1.0), (50, 1.0), (0, 0.95), (1000, 0.9))
-    for rows, vocabulary in ((64, 128256), (3, 256000), (17, 151937))
+    for rows, vocabulary in ((64, 128256), (3, 256000), (3, 255999), (17, 151937))
 }
 
 
@@ -107,7 +118,8 @@ def compare(case: Case, device: str) -> float:
         ).cpu()  # fmt: skip
     for row in torch.nonzero(got != expected)[:, 0].tolist():
         scores = adjusted_reference(logits, rows, penalties, bias)[row]
-        if not _at_border(case, scores, draws, row, int(got[row])):
+        at = (int(rows.slots[row]), int(rows.positions[row]))
+        if not _at_border(scores, draws, at, int(got[row])):
             raise Mismatch(f"{case}: row {row} has token {int(got[row])} where the reference has {int(expected[row])}")
     usable = expected >= 0
     if not case.logprobs or not bool(usable.any()):
@@ -120,36 +132,40 @@ def compare(case: Case, device: str) -> float:
     return max(same(case, "logprobs", found[i].cpu()[usable], wanted[i][usable], 1e-6) for i in (0, 1))
 
 
-def _at_border(case: Case, scores: torch.Tensor, draws: Draws, row: int, token: int) -> bool:
-    """Whether numbers within BORDER of the one drawn give the token too."""
-    if token < 0 or case.temperature == 0.0:
+def _at_border(scores: torch.Tensor, draws: Draws, at: tuple[int, int], token: int) -> bool:
+    """Whether numbers within BORDER of the one drawn give the token too. `at`: slot and position."""
+    if token < 0 or float(draws.temperature[at[0]]) == 0.0:
         return False
     near = set()
     for shift in (-BORDER, BORDER):
         moved = Draws(draws.temperature, draws.min_p, draws.top_k, draws.top_p * (1 + shift), draws.seeds)
         for step in (-BORDER, 0.0, BORDER):
-            near.add(_drawn_at(scores, moved, row, step))
-            near.add(_drawn_at(scores, draws, row, step))
+            near.add(_drawn_at(scores, moved, at, step))
+            near.add(_drawn_at(scores, draws, at, step))
     return token in near
 
 
-def _drawn_at(scores: torch.Tensor, draws: Draws, row: int, step: float) -> int:
+def _drawn_at(scores: torch.Tensor, draws: Draws, at: tuple[int, int], step: float) -> int:
     from sluice_kernels.sample import reference
 
-    uniform = reference.uniform_reference(draws.seeds[row : row + 1], torch.tensor([row + 7]))[0]
-    return int(reference._drawn(scores, draws, row, (uniform + step).clamp(0.0, 1.0)))
+    slot, position = at
+    uniform = reference.uniform_reference(draws.seeds[slot : slot + 1], torch.tensor([position]))[0]
+    return int(reference._drawn(scores, draws, slot, (uniform + step).clamp(0.0, 1.0)))
 
 
 def _logits(case: Case, generator: torch.Generator) -> torch.Tensor:
     logits = torch.randn(case.rows, case.vocabulary, generator=generator) * case.magnitude
     if case.levels:
         logits = torch.randint(0, case.levels, logits.shape, generator=generator).float()
-    if case.bad == "nan":
-        logits[0, case.vocabulary // 2] = float("nan")
+    middle = case.vocabulary // 2
+    if case.bad in ("nan", "barred nan"):
+        logits[0, middle] = float("nan")
     elif case.bad == "infinity":
-        logits[0, case.vocabulary // 2] = float("inf")
-    elif case.bad:
+        logits[0, middle] = float("inf")
+    elif case.bad == "all −infinity":
         logits[0] = -float("inf")
+    elif case.bad == "half −infinity":
+        logits[0, ::2] = -float("inf")
     return logits.to(case.dtype)
 
 
@@ -162,6 +178,10 @@ def _parameters(case: Case, generator: torch.Generator) -> tuple[Rows, Draws, Pe
     mask = None
     if case.masked:
         mask = torch.randint(-(2**31), 2**31, (rows, -(-vocabulary // 32)), generator=generator).int()
+    if mask is not None and case.bad == "all barred":
+        mask[0] = 0
+    if mask is not None and case.bad == "barred nan":
+        mask[0, vocabulary // 2 // 32] = 0
     seeds = torch.randint(-(2**62), 2**62, (rows,), generator=generator)
     draws = Draws(
         column(case.temperature), column(case.min_p), column(case.top_k, torch.int32),
@@ -178,7 +198,20 @@ def _parameters(case: Case, generator: torch.Generator) -> tuple[Rows, Draws, Pe
         counts = torch.arange(rows).clamp(max=ids.shape[1]).int()
         unused = torch.arange(ids.shape[1]) >= counts[:, None]
         bias = Bias(ids, values.masked_fill(unused, float("nan")), counts)
-    return Rows(torch.arange(rows).int(), torch.arange(rows) + 7, mask), draws, penalties, bias
+    slots = torch.arange(rows).flip(0).int() + rows
+    return (
+        Rows(slots, torch.arange(rows) + 7, mask), _by_slot(draws),
+        None if penalties is None else _by_slot(penalties), None if bias is None else _by_slot(bias),
+    )  # fmt: skip
+
+
+def _by_slot(parameters: T) -> T:
+    """Parameters by row → by slot: row i has the slot that is the i-th from the end, and the first half is poison."""
+    placed = {}
+    for name, value in vars(parameters).items():
+        poison = torch.full_like(value, float("nan") if value.is_floating_point() else 1)
+        placed[name] = torch.cat((poison, value.flip(0)))
+    return type(parameters)(**placed)
 
 
 def _moved(parameters: T, device: str) -> T:

@@ -34,6 +34,8 @@ NAMED: Final = {
     "odd width over several tiles": Case(3, 4097, torch.float16, "gelu_tanh"),
     "fp8": Case(4, 700, torch.bfloat16, fp8=True),
     "fp8 over several tiles": Case(2, 8193, torch.bfloat16, "gelu_tanh", fp8=True),
+    "odd width, fp8": Case(5, 333, torch.float16, fp8=True),
+    "no rows, fp8": Case(0, 64, torch.bfloat16, fp8=True),
     "all zero": Case(3, 40, fp8=True, magnitude=0.0),
     "saturated": Case(6, 64, magnitude=200.0),
     "saturated gelu": Case(6, 64, activation="gelu_tanh", magnitude=200.0),

@@ -42,6 +42,9 @@ def _check(source: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor) -> N
     arguments.check_shape("pairs", pairs, "[n, 2]", None, 2)
     arguments.check_dtype("pairs", pairs, torch.int64)
     arguments.check("pairs", pairs.device.type == "cpu", "device cpu", pairs.device)
+    arguments.check_contiguous("pairs", pairs)
+    if not (source.is_cuda or target.is_cuda):
+        arguments.check_device(source, target=target)
     if len(pairs):
         least, most = int(pairs.min()), pairs.amax(0).tolist()
         inside = least >= 0 and most[0] < len(source) and most[1] < len(target)
