@@ -1,6 +1,6 @@
 """A quantised checkpoint as dense weights, layer by layer, so that beside them one layer is held in float32."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -34,11 +34,7 @@ def _weights(
     folder: Path, where: Mapping[str, Any], quantisation: Quantisation, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
     layers = {name.removesuffix(f".{WORDS}") for name in where if name.endswith(f".{WORDS}")}
-    if not layers:
-        raise ModelInvalid(
-            f"config.json of {folder} says {quantisation.method}, and its weights hold no quantised layer (*.{WORDS}). "
-            f"Remove quantization_config if the weights are dense."
-        )
+    check_layers(layers, quantisation, folder)
     for layer in sorted(layers):
         tensors = {part: where[name].get_tensor(name) for part in PARTS if (name := f"{layer}.{part}") in where}
         unpacked = unpack_layer(f"{layer} in {folder}", tensors, quantisation)
@@ -51,8 +47,28 @@ def _weights(
         yield name, tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
+def check_layers(layers: Collection[str], quantisation: Quantisation, folder: Path) -> None:
+    """Raises ModelInvalid for a folder without quantised layers."""
+    if not layers:
+        raise ModelInvalid(
+            f"config.json of {folder} says {quantisation.method}, and its weights hold no quantised layer (*.{WORDS}). "
+            f"Remove quantization_config if the weights are dense."
+        )
+
+
 def unpack_layer(name: str, tensors: Mapping[str, torch.Tensor], quantisation: Quantisation) -> Unpacked:
     """The integers of one layer; `name` is for the message. Raises ModelInvalid."""
+    group_of = check_layer(name, tensors, quantisation)
+    words, scales, bits = tensors[WORDS], tensors["scales"], quantisation.bits
+    if quantisation.method == "gptq":
+        values, zeros = unpack_gptq(words, tensors["qzeros"], bits, quantisation.zero_offset)
+    else:
+        values, zeros = unpack_awq(words, tensors["qzeros"], bits)
+    return Unpacked(values, scales, zeros[:, : scales.shape[1]], group_of)
+
+
+def check_layer(name: str, tensors: Mapping[str, torch.Tensor], quantisation: Quantisation) -> torch.Tensor:
+    """The group of each input: [inner] int64. Raises ModelInvalid for tensors that do not fit each other."""
     missing = [part for part in ("qzeros", "scales") if part not in tensors]
     if missing:
         raise ModelInvalid(f"The quantised layer {name} lacks {' and '.join(missing)}: the checkpoint is incomplete.")
@@ -71,13 +87,14 @@ def unpack_layer(name: str, tensors: Mapping[str, torch.Tensor], quantisation: Q
                 f"The quantised layer {name} has {part} of shape {list(tensors[part].shape)}, and {quantisation.bits} bits "
                 f"in groups of {size} need {list(shape)}: the checkpoint is damaged or its quantization_config is another's."
             )
-    group_of = tensors["g_idx"].long() if gptq and "g_idx" in tensors else torch.arange(inner) // size
+    group_of = tensors["g_idx"].long() if gptq and "g_idx" in tensors else _grouped(inner, size, words.device)
     if inner and not 0 <= int(group_of.min()) <= int(group_of.max()) < groups:
         raise ModelInvalid(
             f"The quantised layer {name} has a g_idx outside its {groups} groups: the checkpoint is damaged."
         )
-    if gptq:
-        values, zeros = unpack_gptq(words, tensors["qzeros"], quantisation.bits, quantisation.zero_offset)
-    else:
-        values, zeros = unpack_awq(words, tensors["qzeros"], quantisation.bits)
-    return Unpacked(values, scales, zeros[:, :outputs], group_of)
+    return group_of
+
+
+def _grouped(inner: int, size: int, device: torch.device) -> torch.Tensor:
+    """The group of each input where they are in order."""
+    return torch.arange(inner, device=device) // size

@@ -33,7 +33,7 @@ class Unpacked:
 
 def parts_of(words: torch.Tensor, bits: int) -> torch.Tensor:
     """words [...] int32 → [..., 32 / bits] int32, from the lowest bits on."""
-    shifts = torch.arange(0, WORD_BITS, bits, dtype=torch.int32)
+    shifts = torch.arange(0, WORD_BITS, bits, dtype=torch.int32, device=words.device)
     return (words[..., None] >> shifts) & ((1 << bits) - 1)
 
 
@@ -50,6 +50,6 @@ def unpack_gptq(
 
 def unpack_awq(qweight: torch.Tensor, qzeros: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
     """qweight [inner, outputs / parts], qzeros [groups, outputs / parts] → the same."""
-    back = torch.tensor(AWQ_ORDER[bits]).argsort()
+    back = torch.tensor(AWQ_ORDER[bits], device=qweight.device).argsort()
     values, zeros = (parts_of(words, bits)[..., back].flatten(1) for words in (qweight, qzeros))
     return values.to(torch.uint8), zeros.to(torch.int16)

@@ -1,53 +1,46 @@
 """Reads a folder's weights to the device tensor by tensor, into transformers' module: the host never holds the model.
 
-The tensors of experts are copied to their place in a merged tensor (`merged.py`). transformers' own loader reads models whose
-tensors it renames or merges otherwise, and quantised ones are dequantised first; the host then holds the model once.
+The tensors of experts are copied to their place in a merged tensor (`merged.py`), and quantised layers are dequantised on the
+device (`stored.py`). transformers' own loader reads models whose tensors it renames or merges otherwise; the host then holds
+the model once.
 """
 
+import copy
 import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import torch
 from transformers import AutoModelForCausalLM
 from transformers.conversion_mapping import get_model_conversion_mapping
 
-from sluice.models.files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
+from sluice.models.files import HeaderInvalid, loaded_names
+from sluice.models.quantisation import Quantisation, read_quantisation
 from sluice_engine.backend.base import OnBytes
 from sluice_engine.backend.cuda.device_queue import DeviceQueue
 from sluice_engine.backend.cuda.loading.merged import Part, is_known, part_of
 from sluice_engine.backend.cuda.loading.staging import PIECE_BYTES, FileEndsEarly, Staging
+from sluice_engine.backend.cuda.loading.stored import (
+    DTYPES,
+    Stored,
+    StoredLayer,
+    StoredTensor,
+    in_file,
+    with_layers,
+)
 from sluice_engine.errors import ModelInvalid, first_line
 from sluice_engine.model import attention
 from sluice_engine.model.pretrained import Checkpoint, from_folder
-from sluice_engine.model.quantised.checkpoint import WORDS
 
-DTYPES: Final = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
-    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
-    "BOOL": torch.bool,
-}  # fmt: skip
 Keep = Callable[[str, torch.Tensor], torch.Tensor]  # the part of the tensor of this name that the device holds
 _NAMED: Final = 3  # of many names in one sentence
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """Where a tensor lies in its file."""
-
-    path: Path
-    offset: int  # from the beginning of the file
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    size: int  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +56,12 @@ class Target:
 
 def read_module(checkpoint: Checkpoint, target: Target) -> torch.nn.Module:
     """transformers' module of the folder with its weights on the device. Raises ModelInvalid."""
-    folder = checkpoint.folder
+    folder, quantisation = checkpoint.folder, read_quantisation(checkpoint.config.__dict__)
+    plain = stored_tensors(folder)
+    stored: Mapping[str, Stored] = plain
+    if isinstance(quantisation, Quantisation):
+        stored = with_layers(plain, quantisation, folder)
     module = without_memory(checkpoint)
-    stored = stored_tensors(folder)
     reason = cannot_stream(module, stored)
     if reason is not None:
         _log.info("transformers loads the weights through host memory: %s", reason)
@@ -81,14 +77,12 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     found: dict[str, StoredTensor] = {}
     for name in loaded_names(path.name for path in folder.iterdir()):
         with _named_faults(folder / name):
-            found |= _in_file(folder / name)
+            found |= in_file(folder / name)
     return found
 
 
 def cannot_stream(module: torch.nn.Module, stored: Collection[str]) -> str | None:
     """Why transformers must load this model, or None."""
-    if any(name.endswith(f".{WORDS}") for name in stored):
-        return "they are dequantised first"
     if not is_known(get_model_conversion_mapping(module, add_legacy=False)):
         return "it renames or merges tensors of this architecture"
     if module._keep_in_fp32_modules or module._keep_in_fp32_modules_strict:
@@ -102,17 +96,18 @@ def cannot_stream(module: torch.nn.Module, stored: Collection[str]) -> str | Non
 
 
 def without_memory(checkpoint: Checkpoint) -> Any:
-    """The module on the meta device. Raises ModelInvalid."""
+    """The module on the meta device, dense also for a quantised checkpoint. Raises ModelInvalid."""
+    config = copy.deepcopy(checkpoint.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
     try:
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(
-                checkpoint.config, dtype=checkpoint.dtype, attn_implementation=attention.NAME
-            )
+            return AutoModelForCausalLM.from_config(config, dtype=checkpoint.dtype, attn_implementation=attention.NAME)
     except Exception as error:  # transformers raises many types; each means that the folder cannot be served
         raise ModelInvalid(f"The model in {checkpoint.folder} cannot be built: {first_line(error)}") from error
 
 
-def _checked(module: Any, stored: dict[str, StoredTensor], folder: Path) -> dict[str, tuple[StoredTensor, Part]]:
+def _checked(module: Any, stored: Mapping[str, Stored], folder: Path) -> dict[str, tuple[Stored, Part]]:
     """The files' tensors that the module needs, and their places. Raises ModelInvalid for a missing one or one of another
     shape.
     """
@@ -149,7 +144,7 @@ def _belongs(part: Part, expected: dict[str, torch.Tensor]) -> bool:
     return tensor is not None and (part.expert is None or part.expert < len(tensor))
 
 
-def _fill(module: Any, stored: dict[str, tuple[StoredTensor, Part]], target: Target) -> None:
+def _fill(module: Any, stored: dict[str, tuple[Stored, Part]], target: Target) -> None:
     """Give the module its weights, and compute the buffers that no file has."""
     total, done = sum(where.size for where, _ in stored.values()), 0
 
@@ -157,6 +152,14 @@ def _fill(module: Any, stored: dict[str, tuple[StoredTensor, Part]], target: Tar
         nonlocal done
         done += size
         target.on_bytes(done, total)
+
+    def copy_to(place: torch.Tensor, where: Stored, file: BinaryIO) -> None:
+        if isinstance(where, StoredLayer):
+            where.copy_to(place)
+            count(where.size)
+        else:
+            file.seek(where.offset)
+            staging.copy(file, where.dtype, place)
 
     empty = module.state_dict()
     staging = Staging(target.queue, count, target.piece)
@@ -166,12 +169,11 @@ def _fill(module: Any, stored: dict[str, tuple[StoredTensor, Part]], target: Tar
             for where, part in stored.values():
                 if where.path != path:
                     continue
-                file.seek(where.offset)
                 if part.name in merged:
-                    staging.copy(file, where.dtype, part.of(merged[part.name]))
+                    copy_to(part.of(merged[part.name]), where, file)
                     continue
                 tensor = torch.empty_like(empty[part.name], device=target.device)
-                staging.copy(file, where.dtype, part.of(tensor))
+                copy_to(part.of(tensor), where, file)
                 if part.expert is not None:
                     merged[part.name] = tensor
                 _place(module, part.name, tensor if target.keep is None else target.keep(part.name, tensor))
@@ -200,23 +202,6 @@ def _place(module: Any, name: str, tensor: torch.Tensor, *, computed: bool = Fal
     if not computed:
         tensor._is_hf_initialized = True
     setattr(parent, leaf, tensor)
-
-
-def _in_file(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of one file. Raises HeaderInvalid, KeyError for an unknown dtype, OSError."""
-    with path.open("rb") as file:
-        length = header_length(file.read(LENGTH_BYTES))
-        header = parse_header(file.read(length))
-    found: dict[str, StoredTensor] = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = entry["data_offsets"]
-        dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
-        if end - begin != math.prod(shape) * dtype.itemsize:
-            raise HeaderInvalid(f"tensor {name} has {end - begin} bytes for the shape {list(shape)}")
-        found[name] = StoredTensor(path, LENGTH_BYTES + length + begin, dtype, shape, end - begin)
-    return found
 
 
 @contextmanager
