@@ -45,9 +45,9 @@ class Settings:
     namespaces: tuple[str, ...] = ()  # to watch; empty: all namespaces
     interval: float = 5.0  # between two passes over one resource without an event
     children_interval: float = 15.0  # between two applies of children that did not change
-    # Such applies per second of kinds without a watch (Secrets and ConfigMaps, of which the operator may list none) over all
-    # resources, three requests each: with more than 9 resources they are rarer.
-    unwatched_applies: float = 0.6
+    # Attempts per second to make Secrets whose deletion no watch shows (reconcile/children/token_secrets.py), over all
+    # resources, two requests each: with more than 9 such resources they are rarer.
+    secret_attempts: float = 0.6
     monitor_interval: float = 7200.0  # between two applies of a PodMonitor, without which pods serve
     status_interval: float = 30.0  # minimum time between two updates of the numbers in the status
     # Such updates per second over all resources, and saves of estimates: with more than 45 and 12 resources they are rarer.

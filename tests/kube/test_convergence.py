@@ -44,10 +44,11 @@ async def is_accepted(world: World) -> bool:
 
 
 async def edit_children(world: World) -> None:
-    """Another user edits one child and deletes another one."""
+    """Another user edits one child and deletes others."""
     selector = {"spec": {"selector": {"app": "nothing"}}}
     await world.send("PATCH", path("Service", world.namespace, "chat"), selector, MERGE)
     await world.send("DELETE", path("PodDisruptionBudget", world.namespace, "chat"))
+    await world.send("DELETE", path("ConfigMap", world.namespace, "chat-targets"))
 
 
 @examples

@@ -26,7 +26,7 @@ from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.watches import watched_kinds
 from sluice_operator.settings import NetworkPeers, Settings
 
-KINDS: Final = watched_kinds(Settings(network_peers=NetworkPeers(admin=())))
+KINDS: Final = watched_kinds(Settings(namespaces=("of one world",), network_peers=NetworkPeers(admin=())))
 FATES: Final = ("delivered", "held back", "dropped", "repeated")
 LISTS: Final = 0.25  # of the passes of a disordered feed begin with a list
 PATIENCE: Final = 30.0  # seconds for an event on a busy machine

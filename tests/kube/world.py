@@ -188,14 +188,17 @@ class World:
         return {f"{each['kind']} {each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
 
     async def state(self) -> dict[str, Object]:
-        """Every child by kind and name, without what differs between any two resources."""
+        """Every child by kind and name, without what differs between any two resources.
+
+        The sentinel of a Secret is left out: an operator that is killed before it makes one leaves none behind.
+        """
         resource = await self.reader.get(contract.KIND, self.namespace, "chat")
         if resource is None:
             raise LookupError("the resource is gone")
         uid = str(resource["metadata"]["uid"])
         token = derive(KEY_OF_OPERATOR, uid)
         secret = names.admin_secret("chat", token)
-        bare = json.dumps([_bare(each) for each in await self._objects(CHILDREN)])
+        bare = json.dumps([_bare(each) for each in await self._objects(CHILDREN) if not _is_sentinel(each)])
         for mine, neutral in ((secret, "SECRET"), (uid, "UID"), (self.namespace, "NAMESPACE")):
             bare = bare.replace(mine, neutral)
         return {f"{each['kind']} {each['metadata']['name']}": each for each in json.loads(bare)}
@@ -208,6 +211,11 @@ class World:
 def document(spec: Object, name: str = "chat") -> Object:
     """An LLMDeployment as a user writes it."""
     return {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "metadata": {"name": name}, "spec": spec}
+
+
+def _is_sentinel(thing: Object) -> bool:
+    owners = thing["metadata"].get("ownerReferences") or ()
+    return thing["kind"] == "ConfigMap" and any(each["kind"] == "Secret" for each in owners)
 
 
 def _bare(thing: Object) -> Object:

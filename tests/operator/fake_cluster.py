@@ -171,9 +171,6 @@ class FakeCluster:
     async def oldest_serving(self, name: str) -> Key | None:
         return oldest_of(self.store.list(contract.KIND, "", {}), name)
 
-    def is_watched(self, kind: str) -> bool:
-        return True
-
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         if manifest["kind"] == "Pod":
             found = next(p for p in self.pods if p["metadata"]["name"] == manifest["metadata"]["name"])

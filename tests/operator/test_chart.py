@@ -72,7 +72,7 @@ def test_every_kind_that_the_operator_works_with_can_be_read_and_made() -> None:
         assert {"get", "create"} <= verbs(plural), kind
     assert {"list", "watch", "patch", "delete"} <= verbs("pods")
     assert verbs("replicasets") == {"list", "watch"}
-    assert verbs("namespaces") == {"get"}
+    assert verbs("configmaps") == {"get", "list", "watch", "create", "patch"}
 
 
 def test_no_role_allows_exec_or_grants_permissions() -> None:

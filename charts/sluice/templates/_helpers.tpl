@@ -101,7 +101,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, create, patch]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create, patch, delete]
@@ -120,17 +120,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, patch, delete]
-# The admin token of each resource derives from the operator's key, so no Secret in a model's namespace is read.
+# The admin token of each resource derives from the operator's key, so no Secret in a model's namespace is read. The watch
+# of ConfigMaps shows the deletion of one: the garbage collector deletes with it a ConfigMap that it owns.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
-# A namespace's annotation caps the accelerators of its models.
-- apiGroups: [""]
-  resources: [namespaces]
-  verbs: [get]
 {{- end -}}
 
 {{- /* The operator's and the gateway's pods of this release, as peers of a NetworkPolicy. */ -}}

@@ -7,11 +7,12 @@ Reconcile, decide and render are the same for both.
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sluice_kube.errors import ClusterError
 
 __all__ = [
+    "REJECTED",
     "ClusterClient",
     "ClusterError",
     "Endpoint",
@@ -25,6 +26,8 @@ __all__ = [
     "is_owned",
     "served_name",
 ]
+
+REJECTED: Final = (400, 403, 422)  # HTTP status of a write rejected by RBAC, quota or policy: only a user can fix it
 
 Object = dict[str, Any]  # one Kubernetes object as its JSON
 Objects = list[Object]  # in classes whose method `list` hides the type
@@ -132,9 +135,6 @@ class ClusterClient(Protocol):
 
     async def oldest_serving(self, name: str) -> Key | None:
         """Return the oldest LLMDeployment with this served name in all managed namespaces; None while it is not known."""
-
-    def is_watched(self, kind: str) -> bool:
-        """True if a read of the kind needs no request, and a change of such an object causes a pass."""
 
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply: creates or changes only the given fields, and returns the object.

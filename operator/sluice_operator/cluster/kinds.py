@@ -22,6 +22,7 @@ GROUPS: Final = {
     contract.KIND: (contract.GROUP, contract.VERSION, contract.PLURAL),
 }
 ENGINES: Final = f"{contract.LABEL_NAME}={contract.ENGINE_APP}"  # selects the children of all LLMDeployments
+_OF_USERS: Final = (contract.KIND, "Namespace")  # kinds of which the operator reads every object
 
 
 def api_version(kind: str) -> str:
@@ -32,13 +33,13 @@ def api_version(kind: str) -> str:
 
 def selector(kind: str) -> str:
     """Return the label selector of what the operator reads of a kind; empty for all objects."""
-    return "" if kind == contract.KIND else ENGINES
+    return "" if kind in _OF_USERS else ENGINES
 
 
 def is_selected(kind: str, thing: Object) -> bool:
     """True if `selector(kind)` selects the object."""
     labels = thing["metadata"].get("labels") or {}
-    return kind == contract.KIND or labels.get(contract.LABEL_NAME) == contract.ENGINE_APP
+    return kind in _OF_USERS or labels.get(contract.LABEL_NAME) == contract.ENGINE_APP
 
 
 def path(kind: str, namespace: str = "", name: str = "") -> str:

@@ -126,10 +126,6 @@ class KubeClient:
         """Return the oldest LLMDeployment with this served name; None before the first list of the cache."""
         return self._cache.oldest_serving(name) if self._cache.holds(contract.KIND) else None
 
-    def is_watched(self, kind: str) -> bool:
-        """True if the cache holds the kind."""
-        return self._cache.holds(kind)
-
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply with force, which takes ownership of the given fields.
 
@@ -171,11 +167,13 @@ class KubeClient:
             await self._check_owner(owner)
         where = path(manifest["kind"], manifest["metadata"]["namespace"])
         try:
-            return await self._request("post", where, body=manifest, field_manager=contract.FIELD_MANAGER)
+            made = await self._request("post", where, body=manifest, field_manager=contract.FIELD_MANAGER)
         except ClusterError as error:
             if error.status == 409:
                 return None
             raise
+        self._keep(manifest["kind"], made)
+        return made
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete the object as the cache has it; no error if it does not exist. Raises ClusterError, with the status 409

@@ -19,10 +19,9 @@ from sluice_operator.autoscaler.budget.annotation import InvalidBudget, parse_bu
 from sluice_operator.autoscaler.budget.division import Division
 from sluice_operator.autoscaler.budget.values import Budget, Want
 from sluice_operator.autoscaler.values import Decision
-from sluice_operator.cluster.client import ClusterError, Key
+from sluice_operator.cluster.client import REJECTED, ClusterError, Key
 from sluice_operator.cluster.fleet import ObservedFleet, replicas_of
 from sluice_operator.cluster.pod_status import accelerators
-from sluice_operator.reconcile.children.apply import REJECTED
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
 

@@ -19,14 +19,12 @@ from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.handover import estimates_of, restored_state
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision
-from sluice_operator.cluster.client import ClusterError, ForeignObject, Key, Object, OwnerDeleted
+from sluice_operator.cluster.client import REJECTED, ClusterError, ForeignObject, Key, Object, OwnerDeleted
 from sluice_operator.cluster.fleet import ObservedFleet
 from sluice_operator.reconcile.accelerator_budget import AcceleratorBudgets
 from sluice_operator.reconcile.children.apply import (
-    REJECTED,
     apply_dependencies,
     desired_replicas,
-    ensure_token,
     order_scale_in,
     remove_network_policy,
 )
@@ -38,6 +36,7 @@ from sluice_operator.reconcile.children.pod_template import (
     default_image,
     pod_defaults,
 )
+from sluice_operator.reconcile.children.token_secrets import ensure_secrets
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.reconcile.crash_replacement import replace_crashed
 from sluice_operator.reconcile.external_writer import replicas_change, state_after
@@ -206,18 +205,19 @@ class Reconciler:
         Raises ClusterError, ForeignObject, OwnerDeleted.
         """
         key, context, fleet = target.key, self.context, facts.fleet
-        interval = self._unwatched_interval(key, fleet)
-        children = await ensure_token(target, fleet, self.states[key].children, context, interval=interval)
+        children, interval = self.states[key].children, self._secret_interval(key, fleet)
+        secrets = await ensure_secrets(target, fleet.deployment, children.secrets, context, interval=interval)
+        children = replace(children, secrets=secrets)
         self.states[key] = replace(self.states[key], children=children)
         replicas = desired_replicas(target.resource, fleet, decision)
         choice = facts.choice
         fetched = fetched_model(target.resource.spec.rollout, choice)
-        *dependencies, deployment = _render(target.resource, replicas, str(children.token), context, fetched)
+        *dependencies, deployment = _render(target.resource, replicas, str(secrets.token), context, fetched)
         if choice is not None:
             deployment = with_revision(deployment, choice)
         if context.settings.network_peers is None and children.fingerprint is None:
             await remove_network_policy(target, context)
-        children = await apply_dependencies(target, dependencies, children, context, interval=interval)
+        children = await apply_dependencies(target, dependencies, children, context)
         self.states[key] = replace(self.states[key], children=children)
         await order_scale_in(target.resource, fleet, decision, replicas, context)
         before = CanaryProgress(self.states[key].canary, self.states[key].saved)
@@ -235,7 +235,7 @@ class Reconciler:
     async def _send_limits(self, key: Key, fleet: ObservedFleet, decision: Decision) -> tuple[str, ...]:
         """Send the limits that the engines do not follow yet; return one sentence per failed call."""
         state = self.states[key]
-        sent, errors = await send_limits(state.children.token, fleet, decision, state.limits, self.context)
+        sent, errors = await send_limits(state.children.secrets.token, fleet, decision, state.limits, self.context)
         self.states[key] = replace(self.states[key], limits=sent)
         return errors
 
@@ -249,19 +249,24 @@ class Reconciler:
         saved = await save_estimates(target, state.saved, estimates, state.canary, self.context, interval=interval)
         self.states[target.key] = replace(state, saved=saved)
 
-    def _unwatched_interval(self, key: Key, fleet: ObservedFleet) -> float:
-        """Seconds between two applies of children that no watch shows. A pod that is not ready may wait for one of them."""
+    def _secret_interval(self, key: Key, fleet: ObservedFleet) -> float:
+        """Seconds between two attempts to make a Secret whose deletion no watch shows. A pod that is not ready may wait for
+        it."""
         settings = self.context.settings
-        if any(pod.view.phase != "ready" for pod in fleet.pods):
+        is_guarded = self.states[key].children.secrets.is_guarded
+        if is_guarded or any(pod.view.phase != "ready" for pod in fleet.pods):
             return settings.children_interval
-        return self._interval(key, settings.unwatched_applies, settings.children_interval)
+        others = sum(not state.children.secrets.is_guarded for state in self.states.values())
+        return self._interval(key, settings.secret_attempts, settings.children_interval, among=others)
 
-    def _interval(self, key: Key, rate: float, least: float) -> float:
-        """Seconds between two writes for this resource, at least `least`, so that those for all stay near `rate`, 1/s.
+    def _interval(self, key: Key, rate: float, least: float, *, among: int | None = None) -> float:
+        """Seconds between two writes for this resource, at least `least`, so that those for all, or for `among` of them, stay
+        near `rate`, 1/s.
 
         Half of it depends on the key, so that resources that were first seen together are not written together.
         """
-        return max(least, len(self.states) / rate * (0.75 + key.phase / 2))
+        count = len(self.states) if among is None else among
+        return max(least, count / rate * (0.75 + key.phase / 2))
 
     async def _report(self, key: Key, document: Object, facts: Facts) -> None:
         """Write the status if it changed, then emit the new Events."""

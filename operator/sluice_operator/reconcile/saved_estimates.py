@@ -15,8 +15,7 @@ from pydantic import TypeAdapter
 from sluice_operator import render
 from sluice_operator.autoscaler.handover import Estimates
 from sluice_operator.canary import CanaryState, Counts
-from sluice_operator.cluster.client import ClusterError, ForeignObject, Object, is_owned
-from sluice_operator.reconcile.children.apply import REJECTED
+from sluice_operator.cluster.client import REJECTED, ClusterError, ForeignObject, Object, is_owned
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
 from sluice_operator.render.estimates import CANARY_KEY, ESTIMATES_KEY
@@ -36,6 +35,7 @@ class SavedEstimates:
     canary: CanaryState = field(default_factory=CanaryState)
     saved_at: float = -math.inf  # monotonic seconds of the last write, whether or not it was accepted
     problem: str = ""  # why they could not be read or written, as a sentence
+    version: str = ""  # resourceVersion of the ConfigMap as read or written; empty: neither
 
     def is_due(self, now: float, interval: float) -> bool:
         """True if nothing was written for `interval` seconds."""
@@ -52,7 +52,7 @@ async def read_estimates(document: Object, context: Context) -> SavedEstimates:
     if found is None or not is_owned(found, document):
         return SavedEstimates()
     try:
-        return SavedEstimates(_parsed(found), _parsed_canary(found))
+        return SavedEstimates(_parsed(found), _parsed_canary(found), version=str(found["metadata"]["resourceVersion"]))
     except ValueError as error:
         reason = str(error).partition("\n")[0]
         problem = f"ConfigMap {namespace}/{name} is not readable ({reason}). The autoscaler learns its estimates anew."
@@ -69,16 +69,18 @@ async def save_estimates(
     *,
     interval: float,
 ) -> SavedEstimates:
-    """Write the estimates and what the canary has counted if they changed and none were written for `interval` seconds.
+    """Write the estimates and what the canary has counted if they changed and none were written for `interval` seconds, or
+    if another writer has changed or deleted the ConfigMap.
 
     Raises OwnerDeleted, and ClusterError for errors that a retry can solve.
     """
     now = context.clock()
-    unchanged = (estimates, canary) == (saved.estimates, saved.canary)
-    if unchanged or not saved.is_due(now, interval):
+    is_undone = await _is_undone(target, saved, context)
+    unchanged = (estimates, canary) == (saved.estimates, saved.canary) and not is_undone
+    if unchanged or not saved.is_due(now, context.settings.children_interval if is_undone else interval):
         return saved
     try:
-        await _write(target, estimates, canary, context)
+        version = await _write(target, estimates, canary, context)
     except (ForeignObject, ClusterError) as error:
         if isinstance(error, ClusterError) and error.status not in REJECTED:
             raise
@@ -86,7 +88,15 @@ async def save_estimates(
         if problem != saved.problem:
             log.warning("%s", problem)
         return replace(saved, saved_at=now, problem=problem)
-    return SavedEstimates(estimates, canary, now)
+    return SavedEstimates(estimates, canary, now, version=version)
+
+
+async def _is_undone(target: Target, saved: SavedEstimates, context: Context) -> bool:
+    """True if another writer has changed or deleted the ConfigMap since this process read or wrote it."""
+    if not saved.version:
+        return False
+    live = await context.cluster.get("ConfigMap", target.key.namespace, names.estimates(target.key.name))
+    return live is None or live["metadata"]["resourceVersion"] != saved.version
 
 
 async def save_canary(target: Target, saved: SavedEstimates, canary: CanaryState, context: Context) -> SavedEstimates:
@@ -96,8 +106,8 @@ async def save_canary(target: Target, saved: SavedEstimates, canary: CanaryState
     """
     if _without_counts(canary) == _without_counts(saved.canary):
         return saved
-    await _write(target, saved.estimates, canary, context)
-    return SavedEstimates(saved.estimates, canary, context.clock())
+    version = await _write(target, saved.estimates, canary, context)
+    return SavedEstimates(saved.estimates, canary, context.clock(), version=version)
 
 
 def _without_counts(canary: CanaryState) -> CanaryState:
@@ -105,11 +115,13 @@ def _without_counts(canary: CanaryState) -> CanaryState:
     return replace(canary, counts=Counts(), seen=(), exists=False)
 
 
-async def _write(target: Target, estimates: Estimates, canary: CanaryState, context: Context) -> None:
-    """An operator without canaries keeps the ConfigMap as it was: a state at its defaults is not written."""
+async def _write(target: Target, estimates: Estimates, canary: CanaryState, context: Context) -> str:
+    """Returns the new resourceVersion. An operator without canaries keeps the ConfigMap as it was: a state at its defaults
+    is not written."""
     text = _FORMAT.dump_json(estimates).decode()
     state = "" if canary == CanaryState() else _CANARY.dump_json(canary).decode()
-    await context.cluster.apply(render.estimates(target.resource, text, state), owner=target.document)
+    written = await context.cluster.apply(render.estimates(target.resource, text, state), owner=target.document)
+    return str(written["metadata"]["resourceVersion"])
 
 
 def _parsed(found: Object) -> Estimates:

@@ -9,7 +9,7 @@ from sluice import contract
 from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
-from sluice_operator.render.access.admin_secret import build_admin_secret, build_read_secret
+from sluice_operator.render.access.admin_secret import build_admin_secret, build_read_secret, build_sentinel
 from sluice_operator.render.access.network_policy import build_network_policy
 from sluice_operator.render.access.service_account import build_service_account
 from sluice_operator.render.canary import canary_deployment, canary_service, shared
@@ -37,6 +37,7 @@ __all__ = [
     "pod_monitor",
     "pod_template",
     "read_secret",
+    "sentinel",
     "shared",
 ]
 
@@ -51,7 +52,7 @@ def children(
 ) -> tuple[Object, ...]:
     """Return the children that every resource has, in the order in which they must be applied.
 
-    Five more have functions of their own: the two Secrets, NetworkPolicy, PodMonitor and saved estimates.
+    More have functions of their own: the Secrets and their sentinels, NetworkPolicy, PodMonitor and saved estimates.
 
     defaults: what the operator's settings say for every pod. replicas: the number of pods; None leaves the field to its
     owner. token: the admin token; the pods mount the Secret that holds it. fetched: uri and revision of a model that
@@ -80,6 +81,11 @@ def admin_secret(resource: LLMDeployment, token: str) -> Object:
 def read_secret(resource: LLMDeployment, token: str, read_token: str) -> Object:
     """Return the Secret that holds the token of reads, beside that of the admin `token`. It is created as that one is."""
     return build_read_secret(resource, token, read_token)
+
+
+def sentinel(resource: LLMDeployment, secret: Object) -> Object:
+    """Return the ConfigMap that is deleted with this live Secret, so that a watch shows it."""
+    return build_sentinel(resource, secret)
 
 
 def network_policy(resource: LLMDeployment, peers: NetworkPeers) -> Object:

@@ -20,10 +20,14 @@ Delivered = Callable[[Key, str], None]
 
 
 def watched_kinds(settings: Settings) -> tuple[str, ...]:
-    """Return the kinds that are watched. Secrets and ConfigMaps are not: the operator needs no list of them."""
+    """Return the kinds that are watched. Secrets are not: the operator may list none (`reconcile/children/token_secrets.py`).
+
+    Namespaces can only be watched all together, which a Role of one namespace does not allow.
+    """
     policies = () if settings.network_peers is None else ("NetworkPolicy",)
-    children = ("ReplicaSet", "Pod", "Service", "ServiceAccount", "PodDisruptionBudget", *policies)
-    return (contract.KIND, "Deployment", *children)
+    namespaces = () if settings.namespaces else ("Namespace",)
+    children = ("ReplicaSet", "Pod", "Service", "ServiceAccount", "PodDisruptionBudget", "ConfigMap", *policies)
+    return (contract.KIND, "Deployment", *children, *namespaces)
 
 
 def registry(kinds: Collection[str], event: Event, delivered: Delivered) -> kopf.OperatorRegistry:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -50,6 +51,19 @@ class Operator:
     async def list_all(self) -> None:
         await Resync(self.cache, partial(_list, self.client, ""), lambda _: None).fill()
 
+    def delete(self, thing: Object) -> None:
+        """Another writer deletes an object, and its watch, if it has one, says so."""
+        where = (thing["kind"], thing["metadata"]["namespace"], thing["metadata"]["name"])
+        self.cache.remove(thing["kind"], self.server.store.get(*where) or thing)
+        self.server.store.delete(*where)
+
+    def delete_secret(self, secret: Object) -> None:
+        """Another writer deletes a Secret, and the garbage collector what it owns."""
+        self.delete(secret)
+        for owned in self.server.store.list("ConfigMap", KEY.namespace, {}):
+            if {each["uid"] for each in owned["metadata"]["ownerReferences"]} == {secret["metadata"]["uid"]}:
+                self.delete(owned)
+
     async def reconcile(self, after: float = 30.0) -> list[str]:
         """The requests of one pass, so many seconds after the one before."""
         self.clock.now += after
@@ -59,14 +73,14 @@ class Operator:
 
 
 @asynccontextmanager
-async def operating() -> AsyncIterator[Operator]:
+async def operating(resource: Object | None = None, **changes: Any) -> AsyncIterator[Operator]:
     async with (
         CountingApiServer(ROLE).running() as server,
         ApiClient(configuration=Configuration(host=server.url)) as http,
     ):
         assert isinstance(server, CountingApiServer)
-        server.store.apply(manifest())
-        settings, clock = Settings(engine_image="engine:1", hub_endpoint=""), Clock()
+        server.store.apply(resource or manifest())
+        settings, clock = Settings(engine_image="engine:1", hub_endpoint="", **changes), Clock()
         cache = ObjectCache(watched_kinds(settings))
         client = KubeClient(http, cache=cache)
         context = Context(client, Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
@@ -88,24 +102,100 @@ def run_pod(server: CountingApiServer) -> None:
     server.store.set_status("Pod", KEY.namespace, "a", pod("a")["status"])
 
 
-# Kinds of which the operator may list none; it reads the owner again before it creates an object.
-UNWATCHED = ["GET llmdeployments/chat", "POST secrets", "GET configmaps/chat-targets"]
-
-
-async def test_a_pass_in_steady_state_makes_no_request_but_for_kinds_without_a_watch() -> None:
-    async with operating() as operator:
+@pytest.mark.parametrize("count", [0, 1], ids=["on CPUs", "of an accelerator budget"])
+@pytest.mark.parametrize("auth", ["policy", "token"])
+async def test_a_pass_in_steady_state_makes_no_request(count: int, auth: str) -> None:
+    engine = {"accelerator": {"count": count}}
+    async with operating(manifest(engine=engine), accelerator_budget="nvidia.com/gpu=8", metrics_auth=auth) as operator:
         assert f"PATCH /apis/apps/v1/namespaces/{KEY.namespace}/deployments/{KEY.name}" in await operator.reconcile()
         run_pod(operator.server)
         await operator.list_all()
         await operator.reconcile()  # the pod is ready: the status says so
         await operator.reconcile()
-        for _ in range(20):
-            asked = [each.split() for each in await operator.reconcile()]
-            assert [f"{method} {path.split('/namespaces/ns/')[1]}" for method, path in asked] == UNWATCHED
-        for _ in range(2):  # two passes within the interval of these kinds
-            assert await operator.reconcile(after=5.0) == []
+        for _ in range(200):
+            assert await operator.reconcile() == []
         scraper = operator.reconciler.context.scraper
         assert isinstance(scraper, Engines) and len(scraper.scraped) >= 20
+
+
+async def test_a_deleted_secret_is_made_again_when_its_sentinel_is_gone() -> None:
+    async with operating(metrics_auth="token") as operator:
+        await operator.reconcile()
+        before = operator.server.store.list("Secret", KEY.namespace, {})
+        assert len(before) == 2
+        for secret in before:
+            operator.delete_secret(secret)
+            assert [each.rpartition("/")[2] for each in await operator.reconcile()] == ["chat", "secrets", "configmaps"]
+        after = operator.server.store.list("Secret", KEY.namespace, {})
+        assert [each["data"] for each in after] == [each["data"] for each in before]
+        assert await operator.reconcile() == []
+
+
+async def test_a_deleted_or_changed_sentinel_is_restored_and_shows_a_later_deletion() -> None:
+    async with operating() as operator:
+        await operator.reconcile()
+        (secret,) = operator.server.store.list("Secret", KEY.namespace, {})
+        where = ("ConfigMap", KEY.namespace, secret["metadata"]["name"])
+        before = operator.server.store.get(*where) or {}
+        changes: list[Object] = [{"labels": {}}, {"ownerReferences": []}]
+        for metadata in changes:
+            operator.server.store.apply(before | {"metadata": before["metadata"] | metadata})
+            await operator.list_all()
+            if not metadata.get("labels", True):
+                operator.cache.forget(*where)  # the watch selects it no more
+            await operator.reconcile()
+            restored = (operator.server.store.get(*where) or {})["metadata"]
+            assert {name: restored[name] for name in metadata} == {name: before["metadata"][name] for name in metadata}
+        operator.delete(before)
+        await operator.reconcile()
+        assert operator.server.store.get(*where) is not None
+        operator.delete_secret(secret)
+        await operator.reconcile()
+        assert operator.server.store.list("Secret", KEY.namespace, {}) != []
+
+
+async def test_another_secret_in_the_place_of_a_deleted_one_is_no_loop_of_requests() -> None:
+    async with operating() as operator:
+        await operator.reconcile()
+        (secret,) = operator.server.store.list("Secret", KEY.namespace, {})
+        made = 0
+        for _ in range(60):  # the collector deletes each sentinel, because its owner has another uid
+            for owned in operator.server.store.list("ConfigMap", KEY.namespace, {}):
+                if owned["metadata"]["name"] == secret["metadata"]["name"]:
+                    operator.delete(owned)
+            made += f"POST /api/v1/namespaces/{KEY.namespace}/configmaps" in await operator.reconcile(after=1.0)
+        assert 1 <= made <= 5
+
+
+def config_maps(server: CountingApiServer) -> dict[str, Object]:
+    return {each["metadata"]["name"]: each for each in server.store.list("ConfigMap", KEY.namespace, {})}
+
+
+def data_of(found: dict[str, Object]) -> dict[str, Object]:
+    return {name: each["data"] for name, each in found.items()}
+
+
+async def test_changed_and_deleted_config_maps_are_restored() -> None:
+    async with operating() as operator:
+        await operator.reconcile()
+        run_pod(operator.server)
+        await operator.list_all()
+        for _ in range(2):
+            await operator.reconcile()
+        before = config_maps(operator.server)
+        assert len(before) == 3
+        for found in before.values():
+            operator.delete(found)
+        await operator.reconcile()
+        restored = config_maps(operator.server)
+        assert data_of(restored) == data_of(before)
+        for found in restored.values():
+            if "immutable" not in found:
+                operator.server.store.apply(found | {"data": dict.fromkeys(found["data"], "changed")})
+        await operator.list_all()
+        await operator.reconcile()
+        assert data_of(config_maps(operator.server)) == data_of(before)
+        assert await operator.reconcile() == []
 
 
 async def test_the_next_pass_sees_the_writes_of_the_pass_before() -> None:

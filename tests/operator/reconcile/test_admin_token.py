@@ -13,12 +13,14 @@ from sluice import contract
 from sluice_operator.cluster.client import ClusterError, Object
 from sluice_operator.reconcile.children.admin_token import KEY_BYTES, derive, make_key, operator_key
 from sluice_operator.reconcile.reconciler import Reconciler
+from sluice_operator.render import names
 from tests.operator.fake_cluster import (
     KEY,
     KEY_OF_OPERATOR,
     Clock,
     Engines,
     FakeCluster,
+    Killed,
     cluster_with,
     deployed,
     manifest,
@@ -80,15 +82,65 @@ async def test_no_secret_is_read_and_every_operator_sends_the_token_that_the_pod
     assert {sent for _, sent, _ in engines.patched} == {token}
 
 
-async def test_a_deleted_secret_is_recreated_with_the_other_children() -> None:
+@pytest.mark.parametrize("seconds", [1, 60])
+async def test_a_deleted_secret_is_recreated_when_the_garbage_collector_has_deleted_its_sentinel(seconds: int) -> None:
     cluster, clock = guarded(), Clock()
     reconciler = operator(cluster, clock=clock)
     await reconciler.reconcile(KEY)
     before = held(cluster)
+    clock.now += 15
+    await reconciler.reconcile(KEY)
+    for kind in ("Secret", "ConfigMap"):
+        cluster.store.delete(kind, KEY.namespace, mounted(cluster))
+    clock.now += seconds
+    await reconciler.reconcile(KEY)
+    assert held(cluster) == before != {}
+
+
+async def test_a_secret_whose_sentinel_was_never_made_is_recreated_after_a_while() -> None:
+    cluster, clock = guarded(), Clock()
+    cluster.kill_after = 1
+    with pytest.raises(Killed):
+        await operator(cluster, clock=clock).reconcile(KEY)
+    cluster.kill_after = None
+    reconciler = operator(cluster, clock=clock)
+    await reconciler.reconcile(KEY)
+    before = held(cluster)
+    assert cluster.store.get("ConfigMap", KEY.namespace, mounted(cluster)) is None
     cluster.store.delete("Secret", KEY.namespace, mounted(cluster))
     clock.now += 15
     await reconciler.reconcile(KEY)
     assert held(cluster) == before != {}
+    assert cluster.store.get("ConfigMap", KEY.namespace, mounted(cluster)) is not None
+
+
+async def test_a_foreign_config_map_in_the_place_of_a_sentinel_stays_and_stops_nothing() -> None:
+    cluster, clock = guarded(), Clock()
+    name = names.admin_secret(KEY.name, token_of(cluster))
+    foreign = {"kind": "ConfigMap", "metadata": {"name": name, "namespace": KEY.namespace}, "data": {"a": "b"}}
+    before = cluster.store.apply(foreign)
+    reconciler = operator(cluster, clock=clock)
+    for _ in range(4):
+        await reconciler.reconcile(KEY)
+        clock.now += 15
+    assert cluster.store.get("ConfigMap", KEY.namespace, name) == before
+    assert mounted(cluster) == name and cluster.condition("Ready")["reason"] != "Conflict"
+
+
+async def test_a_sentinel_that_a_quota_rejects_stops_nothing() -> None:
+    @dataclass
+    class NoConfigMap(Guarded):
+        """A quota of objects that is exhausted for sentinels."""
+
+        async def create(self, made: Object, *, owner: Object | None = None) -> Object | None:
+            if made["kind"] == "ConfigMap":
+                raise ClusterError("configmaps is forbidden: exceeded quota", status=403)
+            return await super().create(made, owner=owner)
+
+    cluster = NoConfigMap()
+    cluster.store.apply(manifest())
+    await operator(cluster).reconcile(KEY)
+    assert set(held(cluster)) == {mounted(cluster)}
 
 
 async def test_an_exhausted_quota_does_not_stop_a_resource_whose_secret_exists() -> None:

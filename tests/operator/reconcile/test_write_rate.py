@@ -5,6 +5,8 @@ import pytest
 from sluice_operator.autoscaler.values import PodPhase, PodView
 from sluice_operator.cluster.client import Key
 from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod
+from sluice_operator.reconcile.children.apply import AppliedChildren
+from sluice_operator.reconcile.children.token_secrets import MadeSecret, TokenSecrets
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.reconcile.state import ResourceState
 from tests.operator.fake_cluster import FakeCluster, operator
@@ -28,11 +30,20 @@ def test_a_few_resources_are_written_as_often_as_the_settings_say() -> None:
     assert set(intervals(10, 1.5)) == {30.0}
 
 
-@pytest.mark.parametrize(("phase", "most"), [("ready", 2200.0), ("loading", 15.0), ("failed", 15.0)])
-def test_children_without_a_watch_return_soon_where_a_pod_may_wait_for_one(phase: PodPhase, most: float) -> None:
+@pytest.mark.parametrize(
+    ("unguarded", "phase", "most"),
+    [(1000, "ready", 2200.0), (1000, "loading", 15.0), (1000, "failed", 15.0), (9, "ready", 20.0), (0, "ready", 15.0)],
+)
+def test_secrets_without_a_sentinel_are_tried_soon_where_they_are_few_or_a_pod_may_wait_for_one(
+    unguarded: int, phase: PodPhase, most: float
+) -> None:
     reconciler: Reconciler = operator(FakeCluster())
     keys = [Key("ns", f"model-{number}") for number in range(1000)]
-    reconciler.states = {key: ResourceState("1") for key in keys}
+    guarded = AppliedChildren(secrets=TokenSecrets("t", {"s": MadeSecret("uid")}))
+    reconciler.states = {
+        key: ResourceState("1", children=AppliedChildren() if number < unguarded else guarded)
+        for number, key in enumerate(keys)
+    }
     fleet = ObservedFleet(deployment={}, pods=(ObservedPod(PodView("a", phase, since=0.0)),))
-    found = [reconciler._unwatched_interval(key, fleet) for key in keys]
-    assert max(found) <= most and (min(found) > 1000.0) == (phase == "ready")
+    found = [reconciler._secret_interval(key, fleet) for key in keys]
+    assert max(found) <= most and (min(found) > 1000.0) == (most > 1000.0)

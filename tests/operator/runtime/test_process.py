@@ -50,9 +50,15 @@ def test_kopf_runs_standalone_with_deadlines() -> None:
 def test_no_handler_asks_for_a_finalizer() -> None:
     kinds = watches.watched_kinds(Settings())
     registry = watches.registry(kinds, lambda kind, change, thing: None, lambda key, version: None)
-    assert len(list(registry._watching.get_all_handlers())) == len(kinds) == 7
+    assert len(list(registry._watching.get_all_handlers())) == len(kinds) == 9
     for other in (registry._changing, registry._spawning, registry._indexing):
         assert list(other.get_all_handlers()) == []
+
+
+def test_namespaces_are_watched_where_a_role_can_allow_it_and_secrets_never() -> None:
+    assert "Namespace" in watches.watched_kinds(Settings())
+    assert "Namespace" not in watches.watched_kinds(Settings(namespaces=("apps",)))
+    assert "Secret" not in {*watches.watched_kinds(Settings()), *watches.watched_kinds(Settings(namespaces=("apps",)))}
 
 
 def test_settings_come_from_the_environment() -> None:

@@ -112,7 +112,7 @@ def _attributes(request: web.Request) -> tuple[Attributes, str]:
     parts = request.path.strip("/").split("/")
     group = parts[1] if parts[0] == "apis" else ""
     rest = parts[3:] if group else parts[2:]
-    if rest[0] == "namespaces":  # a namespace itself is authorized as an object within it
+    if rest[0] == "namespaces" and len(rest) > 1:  # a namespace itself is authorized as an object within it
         namespace, rest = rest[1], rest[2:] or rest
     else:
         namespace = ""
@@ -141,7 +141,13 @@ def _discovery(path: str) -> Object | None:
     verbs = ["get", "list", "watch", "patch"]
     return {
         "resources": [
-            {"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": True, "verbs": verbs}
+            {
+                "name": plural,
+                "singularName": kind.lower(),
+                "kind": kind,
+                "namespaced": kind != "Namespace",
+                "verbs": verbs,
+            }
             for (its_group, plural), kind in KINDS.items()
             if its_group == group
         ]

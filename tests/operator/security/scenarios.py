@@ -16,6 +16,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from sluice_gateway.cluster.directory import Directory
 from sluice_gateway.cluster.discovery import Discovery
 from sluice_gateway.cluster.peers import watched_peers
+from sluice_operator.cluster.cache import ObjectCache
 from sluice_operator.cluster.client import ClusterError, Key, OwnerDeleted
 from sluice_operator.cluster.kinds import GROUPS
 from sluice_operator.cluster.kube import KubeClient
@@ -38,7 +39,7 @@ async def operate(server: AuthorizingApiServer, settings: Settings, folder: Path
     """The life of an operator: Lease, key, watches, and one resource that starts, scales in, tries a canary, crashes and
     is closed off."""
     async with _client(server) as client:
-        cluster = KubeClient(client)
+        cluster = KubeClient(client, cache=_cached(settings))
         await _attempt(_hold_lease(KubeLease(client, settings.pod_namespace, settings.lease_name)))
         await _attempt(operator_key(cluster, settings.pod_namespace, settings.key_secret))
         for key in (KEY_OF_OPERATOR, make_key()):
@@ -47,6 +48,15 @@ async def operate(server: AuthorizingApiServer, settings: Settings, folder: Path
         await _follow_gateways(server, Gateways(client, settings.pod_namespace, settings.gateway_service))
         await watch_by_kopf(server, settings, folder)
         await _reconcile_all(server, Context(cluster, Engines(), settings, KEY_OF_OPERATOR))
+
+
+def _cached(settings: Settings) -> ObjectCache:
+    """Of the watched kinds, those of which nothing is read again before a write: no request, and no right, reads one of them.
+    The watch has delivered none."""
+    cache = ObjectCache([kind for kind in watched_kinds(settings) if kind == "Namespace"])
+    for kind in cache.kinds:
+        cache.replace(kind, (), "1")
+    return cache
 
 
 async def route(server: AuthorizingApiServer, namespaces: list[str]) -> None:

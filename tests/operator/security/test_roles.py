@@ -14,6 +14,11 @@ from tests.operator.security.scenarios import operate, route, watch_by_kopf
 from tests.operator.test_chart import operator_rules
 
 VARIANTS = {"default": "", "one_namespace": "apps"}
+NAMESPACES = {
+    "apiGroups": [""],
+    "resources": ["namespaces"],
+    "verbs": ["list", "watch"],
+}  # of a release for the cluster
 
 
 def permissions(component: str, variant: str = "default") -> frozenset[Permission]:
@@ -29,7 +34,7 @@ def settings(variant: str) -> Settings:
 def test_the_stored_role_is_that_of_the_chart() -> None:
     """Also where Helm is not installed to render it."""
     (role,) = (each for each in stored("default", "ClusterRole") if each["metadata"]["name"] == "blue-sluice")
-    assert role["rules"] == operator_rules()
+    assert role["rules"] == [*operator_rules(), NAMESPACES]
 
 
 async def requests(component: str, variant: str, folder: Path, given: frozenset[Permission]) -> AuthorizingApiServer:

@@ -1,6 +1,6 @@
 """The fields of each kind that reconcile reads. The cache keeps no others, so five thousand pods take a few megabytes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sluice import contract
@@ -21,6 +21,7 @@ _METADATA: Final = (
     "ownerReferences",
 )
 _POD_ANNOTATIONS: Final = (contract.ANNOTATION_DELETION_COST, contract.ANNOTATION_TEMPLATE)
+_NAMESPACE_ANNOTATIONS: Final = (contract.ANNOTATION_BUDGET,)
 
 
 def slim(kind: str, thing: Mapping[str, Any]) -> Object:
@@ -50,10 +51,7 @@ def _deployment(thing: Mapping[str, Any]) -> Object:
 
 def _pod(thing: Mapping[str, Any]) -> Object:
     """The status, the node, two annotations, of the containers arguments and limits (accelerators), and the admin Secret."""
-    metadata, spec = _metadata(thing), thing.get("spec") or {}
-    annotations = thing["metadata"].get("annotations") or {}
-    if read := {name: annotations[name] for name in _POD_ANNOTATIONS if name in annotations}:
-        metadata["annotations"] = read
+    metadata, spec = _metadata(thing, _POD_ANNOTATIONS), thing.get("spec") or {}
     containers = [
         {name: each[name] for name in ("name", "args") if name in each}
         | {"resources": {"limits": (each.get("resources") or {}).get("limits") or {}}}
@@ -69,17 +67,32 @@ def _pod(thing: Mapping[str, Any]) -> Object:
     return {"metadata": metadata, "spec": kept, "status": thing.get("status") or {}}
 
 
+def _config_map(thing: Mapping[str, Any]) -> Object:
+    """The data too: a new operator continues with the estimates that its predecessor saved."""
+    return {"metadata": _metadata(thing), "data": thing.get("data") or {}}
+
+
+def _namespace(thing: Mapping[str, Any]) -> Object:
+    return {"metadata": _metadata(thing, _NAMESPACE_ANNOTATIONS)}
+
+
 def _identity_only(thing: Mapping[str, Any]) -> Object:
     """What shows whose object it is and whether it has changed."""
     return {"metadata": _metadata(thing)}
 
 
-def _metadata(thing: Mapping[str, Any]) -> Object:
-    return {name: thing["metadata"][name] for name in _METADATA if name in thing["metadata"]}
+def _metadata(thing: Mapping[str, Any], annotations: Sequence[str] = ()) -> Object:
+    """The fields that every kind keeps, and these annotations."""
+    kept = {name: thing["metadata"][name] for name in _METADATA if name in thing["metadata"]}
+    given = thing["metadata"].get("annotations") or {}
+    read = {name: given[name] for name in annotations if name in given}
+    return kept | ({"annotations": read} if read else {})
 
 
 _SLIM: Final[Mapping[str, Callable[[Mapping[str, Any]], Object]]] = {
     contract.KIND: _whole,
     "Deployment": _deployment,
     "Pod": _pod,
+    "ConfigMap": _config_map,
+    "Namespace": _namespace,
 }

@@ -1,12 +1,17 @@
-"""Builds the Secrets with the tokens that the operator and the engines share."""
+"""Builds the Secrets with the tokens that the operator and the engines share, and the ConfigMaps that show their deletion."""
 
 import base64
 from collections.abc import Mapping
+from typing import Final
 
 from sluice import contract
 from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
+
+_ABOUT: Final = (
+    "Deleted with the Secret of this name: so the operator, which reads no Secret here, sees that it is gone."
+)
 
 
 def build_admin_secret(resource: LLMDeployment, token: str) -> Object:
@@ -25,6 +30,19 @@ def build_read_secret(resource: LLMDeployment, token: str, read_token: str) -> O
     """
     name = names.read_secret(names.admin_secret(resource.name, token))
     return _secret(resource, name, {contract.READ_TOKEN_KEY: read_token})
+
+
+def build_sentinel(resource: LLMDeployment, secret: Object) -> Object:
+    """Return the immutable ConfigMap that the garbage collector deletes after the live `secret`, its only owner."""
+    name, uid = secret["metadata"]["name"], secret["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {**names.metadata(resource, name), "ownerReferences": [owner]},
+        "immutable": True,
+        "data": {"about": _ABOUT},
+    }
 
 
 def _secret(resource: LLMDeployment, name: str, entries: Mapping[str, str]) -> Object:

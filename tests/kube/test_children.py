@@ -1,0 +1,173 @@
+"""Each kind of child, deleted or changed by another writer in any order, is restored in time, on a real API server."""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from sluice import contract
+from sluice_operator.cluster.client import Object
+from sluice_operator.cluster.kinds import path
+from sluice_operator.reconcile.children.admin_token import derive
+from sluice_operator.render import names
+from tests.kube.api_server import ApiServer, free_ports
+from tests.kube.helm import wait_until
+from tests.kube.specs import BASE
+from tests.kube.world import World, in_worlds
+from tests.operator.fake_cluster import KEY_OF_OPERATOR
+
+RESTORED = 30.0  # seconds within which a child is restored
+INTERVAL = 5.0  # seconds between two passes without an event
+MERGE = "application/merge-patch+json"
+SECRET = "SECRET"  # stands for the name of the Secret, which is another one for each resource
+# What another writer changes of a child.
+SPECS: dict[str, Object] = {
+    "ConfigMap chat-targets": {"data": {contract.TARGETS_FILE: "{}"}},
+    "Deployment chat": {"spec": {"revisionHistoryLimit": 9}},
+    "NetworkPolicy chat-engine": {"spec": {"ingress": []}},
+    "PodDisruptionBudget chat": {"spec": {"maxUnavailable": 7}},
+    "Service chat": {"spec": {"selector": {contract.LABEL_INSTANCE: "nowhere"}}},
+    "Service chat-engines": {"spec": {"selector": {contract.LABEL_INSTANCE: "nowhere"}}},
+    "ServiceAccount chat-engine": {"automountServiceAccountToken": True},
+    f"ConfigMap {SECRET}": {"metadata": {"ownerReferences": []}},
+}
+METADATA: tuple[Object, ...] = (
+    {"metadata": {"labels": {contract.LABEL_INSTANCE: "nowhere"}}},
+    {"metadata": {"labels": {contract.LABEL_NAME: None}}},  # so that no watch shows it
+)
+CHANGES = [(child, change) for child, spec in SPECS.items() for change in (None, spec, *METADATA)]  # None: deleted
+CHANGES.append((f"Secret {SECRET}", None))  # which is immutable
+
+
+async def secret_of(world: World) -> str:
+    """The name of the Secret of a world's resource."""
+    uid = str((await world.child(contract.KIND, "chat"))["metadata"]["uid"])
+    return names.admin_secret("chat", derive(KEY_OF_OPERATOR, uid))
+
+
+async def act(world: World, child: str, change: Object | None) -> None:
+    """Another writer deletes or changes a child. There is no garbage collector: it does what that one would do."""
+    kind, _, name = child.replace(SECRET, await secret_of(world)).partition(" ")
+    where = path(kind, world.namespace, name)
+    if world.server.get(where) is None:
+        return
+    if change is not None:
+        await world.send("PATCH", where, change, MERGE)
+        return
+    await world.send("DELETE", where)
+    if kind == "Secret":
+        await act(world, f"ConfigMap {SECRET}", None)
+
+
+async def everything(world: World) -> dict[str, Object]:
+    """Every child, the sentinel of the Secret too, which lives as long as that one."""
+    secret = await world.child("Secret", await secret_of(world))
+    sentinel = await world.child("ConfigMap", await secret_of(world))
+    assert [each["uid"] for each in sentinel["metadata"]["ownerReferences"]] == [secret["metadata"]["uid"]]
+    labels, data = sentinel["metadata"]["labels"], sentinel["data"]
+    return await world.state() | {"sentinel": {"labels": labels, "data": data}}
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+@given(changes=st.lists(st.sampled_from(CHANGES), min_size=1, max_size=6))
+def test_row_children_that_another_writer_deletes_or_changes_are_restored(
+    crd: ApiServer, changes: list[tuple[str, Object | None]]
+) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        await world.create(BASE)
+        operator = await world.settle()
+        before = await everything(world)
+        for child, change in changes:
+            await act(world, child, change)
+        for _ in range(int(RESTORED / INTERVAL)):
+            world.clock.now += INTERVAL
+            await operator.reconcile(world.key)
+        assert await everything(world) == before
+
+    in_worlds(crd, story)
+
+
+@pytest.mark.parametrize("child", sorted({child for child, _ in CHANGES}))
+def test_each_child_is_restored_again_and_again_and_then_nothing_is_written(crd: ApiServer, child: str) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        await world.create(BASE)
+        operator = await world.settle()
+        before = await everything(world)
+        for change in [change for its, change in CHANGES if its == child] * 2:
+            await act(world, child, change)
+            for _ in range(int(RESTORED / INTERVAL)):
+                world.clock.now += INTERVAL
+                await operator.reconcile(world.key)
+            assert await everything(world) == before
+        written = len(world.client.writes)
+        for _ in range(int(RESTORED / INTERVAL)):
+            world.clock.now += INTERVAL
+            await operator.reconcile(world.key)
+        assert world.client.writes[written:] == ()
+
+    in_worlds(crd, story)
+
+
+def test_the_content_of_a_secret_cannot_be_changed(crd: ApiServer) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        await world.create(BASE)
+        await world.settle()
+        secret = await world.child("Secret", await secret_of(world))
+        assert secret["immutable"] and set(secret["data"]) == {contract.ADMIN_TOKEN_KEY}
+
+    in_worlds(crd, story)
+
+
+@pytest.fixture
+def collector(crd: ApiServer, tmp_path: Path) -> Iterator[None]:
+    """The garbage collector of Kubernetes over that API server."""
+    name, folder = "kube-controller-manager", os.environ.get("KUBEBUILDER_ASSETS")
+    program = shutil.which(name, path=folder) or shutil.which(name)
+    if program is None:
+        pytest.skip("there is no Kubernetes control plane on the PATH")
+    (port,) = free_ports(1)
+    options = [f"--kubeconfig={crd.kubeconfig}", "--controllers=garbage-collector-controller", f"--secure-port={port}"]
+    command = [program, *options, "--leader-elect=false", "--bind-address=127.0.0.1", f"--cert-dir={tmp_path}"]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        yield
+        process.kill()
+
+
+def test_row_a_deleted_secret_is_restored_in_time_with_a_real_garbage_collector(
+    crd: ApiServer, collector: None
+) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        await world.create(BASE)
+        operator = await world.settle()
+        before = await everything(world)
+        where = path("ConfigMap", world.namespace, await secret_of(world))
+        seconds = []
+        for _ in range(3):  # the first one also waits for the collector to start
+            uid = (await world.child("ConfigMap", await secret_of(world)))["metadata"]["uid"]
+            await world.send("DELETE", path("Secret", world.namespace, await secret_of(world)))
+            began = time.monotonic()
+            wait_until(lambda: world.server.get(where) is None)
+            seconds.append(time.monotonic() - began)
+            world.watched.wrote({"metadata": {"uid": uid}}, is_deletion=True)
+            world.clock.now += INTERVAL
+            await operator.reconcile(world.key)
+            assert await everything(world) == before
+            world.clock.now += RESTORED
+        assert max(seconds[1:]) + INTERVAL < RESTORED
+
+    in_worlds(crd, story)
