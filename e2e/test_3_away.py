@@ -32,7 +32,10 @@ def test_children_changed_by_hand_are_restored_in_time_and_foreign_fields_stay(c
     cluster.kubectl("annotate", "service", "chat", "example.com/kept=yes")
     cluster.patch("service", "chat", {"spec": {"selector": {"app.kubernetes.io/instance": "nowhere"}}})
     cluster.patch("deployment", "chat", {"spec": {"revisionHistoryLimit": 7}})
+    volumes = (cluster.deployment("chat") or {})["spec"]["template"]["spec"]["volumes"]
+    (secret,) = (each["secret"]["secretName"] for each in volumes if each["name"] == "admin-token")
     cluster.kubectl("delete", "serviceaccount/chat-engine", "poddisruptionbudget/chat", "service/chat-engines")
+    cluster.kubectl("delete", "configmap/chat-targets", f"secret/{secret}")
 
     def restored() -> bool:
         service, deployment = child(cluster, "services", "chat"), cluster.deployment("chat") or {}
@@ -41,12 +44,18 @@ def test_children_changed_by_hand_are_restored_in_time_and_foreign_fields_stay(c
             and deployment["spec"]["revisionHistoryLimit"] == 3
             and all(
                 child(cluster, kind, name)
-                for kind, name in (("serviceaccounts", "chat-engine"), ("services", "chat-engines"))
+                for kind, name in (
+                    ("serviceaccounts", "chat-engine"),
+                    ("services", "chat-engines"),
+                    ("configmaps", "chat-targets"),
+                    ("secrets", secret),
+                    ("configmaps", secret),  # which is deleted with the Secret, and shows that to the operator
+                )
             )
             and "poddisruptionbudget" in cluster.kubectl("get", "pdb", "chat", "-o", "name", "--ignore-not-found")
         )
 
-    wait_for("five children are as they were", restored, timeout=RESTORED)
+    wait_for("seven children are as they were", restored, timeout=RESTORED)
     assert child(cluster, "services", "chat")["metadata"]["annotations"]["example.com/kept"] == "yes"
 
 
