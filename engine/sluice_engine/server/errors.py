@@ -43,10 +43,18 @@ __all__ = (
 
 
 class ContextTooLong(BadRequest):
-    """The prompt, or the prompt plus the requested output tokens, exceeds the model's context length."""
+    """The prompt, or the prompt plus the requested output tokens, exceeds the model's context length.
 
-    def __init__(self, message: str, param: str) -> None:
+    `anthropic`: the sentence that Anthropic's clients look for, to shorten the conversation or ask for fewer tokens.
+    """
+
+    def __init__(self, message: str, param: str, anthropic: str | None = None) -> None:
         super().__init__(message, param=param, code="context_length_exceeded")
+        self._anthropic = anthropic
+
+    def anthropic_body(self) -> bytes:
+        """Returns Anthropic's error object as JSON, in its own words."""
+        return BadRequest(self._anthropic or self.message).anthropic_body()
 
 
 class Unsupported(BadRequest):

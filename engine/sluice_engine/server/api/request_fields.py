@@ -191,14 +191,15 @@ class Neutral:
     name: str
     accepted: tuple[object, ...]
 
-    def check(self, body: Object) -> None:
-        """Raises Unsupported for any other value."""
+    def check(self, body: Object, prefix: str = "") -> None:
+        """Raises Unsupported for any other value. `prefix`: of the name in the error."""
         value = body.get(self.name)
         if value is None or any(_equal(value, each) for each in self.accepted):
             return
         only = [json.dumps(each) for each in self.accepted]
         but = f", except as {' or '.join(only)}" if only else ""
-        raise Unsupported(f"{self.name} is not supported by this engine{but}; leave it out.", param=self.name)
+        name = f"{prefix}{self.name}"
+        raise Unsupported(f"{name} is not supported by this engine{but}; leave it out.", param=name)
 
     def form(self) -> Object:
         """Returns the schema."""

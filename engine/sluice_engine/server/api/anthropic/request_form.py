@@ -6,7 +6,17 @@ from sluice_engine.server.api.fields import Object
 from sluice_engine.server.api.generation import accepted_fields, tool_fields
 from sluice_engine.server.api.generation.request_schema import CHAT, MAX_TOKENS
 from sluice_engine.server.api.generation.sampling_fields import MAX_STOP_CHARACTERS, MAX_STOPS
-from sluice_engine.server.api.request_fields import Choice, Fields, Form, Strings, fields, list_of, object_form
+from sluice_engine.server.api.request_fields import (
+    Choice,
+    Fields,
+    Flag,
+    Form,
+    Neutral,
+    Strings,
+    fields,
+    list_of,
+    object_form,
+)
 
 SAME: Final = (
     "model",
@@ -26,6 +36,9 @@ THOUGHTS: Final = ("thinking", "redacted_thinking")  # of earlier answers; chat 
 ROLES: Final = ("user", "assistant", "system")
 THINKS: Final = ("enabled", "disabled", "adaptive")
 
+ATTRIBUTION: Final = "x-anthropic-billing-header:"  # a block of Claude Code's system prompt, addressed to Anthropic
+CLEARED: Final = "clear_thinking_20251015"  # an edit of the context that leaves out thoughts, as chat templates do
+
 _STRING: Final[Object] = {"type": "string"}
 _TEXT: Final = object_form(fields(Form("type", {"const": "text"}), Form("text", _STRING)), ("type", "text"), more=True)
 _TEXTS: Final[Object] = {"anyOf": [_STRING, {"type": "array", "items": _TEXT, "minItems": 1}]}
@@ -40,10 +53,19 @@ MESSAGE: Final = fields(
     Form("content", {"anyOf": [_STRING, {"type": "array", "items": {"anyOf": list(_BLOCKS)}, "minItems": 1}]}),
 )
 MESSAGES: Final = Form("messages", list_of(object_form(MESSAGE, ("role", "content")), 1, MAX_MESSAGES))
+EAGER: Final = Flag("eager_input_streaming")  # arguments are always streamed as they are written
+# What these describe has no effect here: tools that are found by a search, and calls from a program.
+TOOL_NEUTRAL: Final = (
+    Neutral("defer_loading", (False,)), Neutral("allowed_callers", (["direct"],)), Neutral("input_examples", ([],)),
+)  # fmt: skip
 TOOL: Final[Fields] = {
     **{name: tool_fields.FUNCTION[name] for name in ("name", "description", "strict")},
     **fields(
-        Form("input_schema", tool_fields.PARAMETERS), Form("type", {"const": "custom"}), Form("cache_control", {})
+        Form("input_schema", tool_fields.PARAMETERS),
+        Form("type", {"const": "custom"}),
+        Form("cache_control", {}),
+        EAGER,
+        *TOOL_NEUTRAL,
     ),
 }
 TOOLS: Final = Form("tools", list_of(object_form(TOOL, ("name",)), 0, tool_fields.MAX_TOOLS))
@@ -72,6 +94,19 @@ OUTPUT_CONFIG: Final = Form("output_config", object_form(fields(EFFORT, Form("fo
 USER_ID: Final = Form("metadata", object_form(fields(Form("user_id", _STRING)), more=True))
 STOP_SEQUENCES: Final = Strings("stop_sequences", MAX_STOPS, MAX_STOP_CHARACTERS, empty=True)
 SERVICE_TIER: Final = Choice("service_tier", ("auto", "standard_only"))
+OUTPUT_FORMAT: Final = Form("output_format", SCHEMA)  # the older name of output_config.format
+CONTEXT_MANAGEMENT: Final = Form(
+    "context_management",
+    object_form(
+        fields(
+            Form("edits", {"type": "array", "items": object_form(fields(Form("type", {"const": CLEARED})), more=True)})
+        )
+    ),
+)
+UNSUPPORTED: Final = (
+    Neutral("container", ()), Neutral("mcp_servers", ([],)), Neutral("inference_geo", ()), Neutral("speed", ("standard",)),
+    Neutral("fallbacks", ([],)), Neutral("compaction", ()),
+)  # fmt: skip
 FIELDS: Final[Fields] = {
     **{name: CHAT[name] for name in SAME},
     **fields(
@@ -84,6 +119,9 @@ FIELDS: Final[Fields] = {
         THINKING,
         SERVICE_TIER,
         OUTPUT_CONFIG,
+        OUTPUT_FORMAT,
+        CONTEXT_MANAGEMENT,
+        *UNSUPPORTED,
         Form("cache_control", {}),
     ),
 }

@@ -10,8 +10,6 @@ from sluice_engine.server.api.origins import Origins
 from sluice_engine.server.errors import Unsupported
 
 _ORIGINS: Final = {
-    "response_format": "output_config.format",
-    "response_format.json_schema": "output_config.format",
     "reasoning_effort": "output_config.effort",
     "user": "metadata.user_id",
     "stop": "stop_sequences",
@@ -35,7 +33,10 @@ def chat_body(body: Object, *, counting: bool = False) -> tuple[Object, Origins]
     if body.get("thread") is not None:
         raise ThreadUnsupported
     only(body, form.FIELDS)
+    for each in form.UNSUPPORTED:
+        each.check(body)
     form.SERVICE_TIER.of(body)
+    _check_edits(body.get("context_management"))
     if body.get("max_tokens") is None and not counting:
         raise invalid("max_tokens", "is required: the number of tokens that the answer may have")
     chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
@@ -50,7 +51,7 @@ def chat_body(body: Object, *, counting: bool = False) -> tuple[Object, Origins]
         chat |= {"tools": tools} | choice
     elif choice.get("tool_choice") not in (None, "auto", "none"):
         raise invalid("tool_choice", "asks for a call and needs tools")
-    chat |= _output(body.get("output_config"))
+    chat |= _output(body, origins)
     if body.get("thinking") is not None:
         chat["chat_template_kwargs"] = {"enable_thinking": _thinks(body["thinking"])}
     return chat, origins
@@ -67,7 +68,11 @@ def _user_id(metadata: Any) -> str | None:
 def _system(system: Any) -> list[Object]:
     if system is None:
         return []
-    return [{"role": "system", "content": system if isinstance(system, str) else _text(system, "system")}]
+    if isinstance(system, str):
+        return [{"role": "system", "content": system}]
+    texts = [_text_of(block, f"system[{place}]") for place, block in enumerate(_blocks(system, "system"))]
+    content = "".join(text for text in texts if not text.startswith(form.ATTRIBUTION))
+    return [{"role": "system", "content": content}] if content else []
 
 
 def _messages(body: Object, origins: Origins) -> list[Object]:
@@ -100,9 +105,7 @@ def _add_user(messages: list[Object], content: Any, where: str, origins: Origins
     for place, block in enumerate(_blocks(content, where)):
         if block.get("type") == "tool_result":
             given = block.get("content")
-            text = (
-                "" if given is None else given if isinstance(given, str) else _text(given, f"{where}[{place}].content")
-            )
+            text = given if isinstance(given, str) else _text(given, f"{where}[{place}].content") if given else ""
             chat = f"messages[{len(messages)}]"
             origins.add(f"{chat}.tool_call_id", f"{where}[{place}].tool_use_id")
             origins.add(f"{chat}.content", f"{where}[{place}].content")
@@ -117,7 +120,7 @@ def _add_user(messages: list[Object], content: Any, where: str, origins: Origins
 def _add_assistant(messages: list[Object], content: Any, where: str, origins: Origins) -> None:
     calls, texts, chat = list[Object](), [], f"messages[{len(messages)}].tool_calls"
     origins.add(chat, where)
-    for place, block in enumerate(_blocks(content, where)):
+    for place, block in enumerate(_blocks(content, where) if content != [] else []):  # [] is an answer without text
         if block.get("type") == "tool_use":
             if not isinstance(block.get("name"), str):
                 raise invalid(f"{where}[{place}].name", "must be a string")
@@ -165,6 +168,10 @@ def _tools(tools: Any, origins: Origins) -> list[Object]:
                 param=f"tools[{place}].type",
             )
         only(tool, form.TOOL, f"tools[{place}].")
+        for each in form.TOOL_NEUTRAL:
+            each.check(tool, f"tools[{place}].")
+        if not isinstance(tool.get(form.EAGER.name), bool | None):
+            raise invalid(f"tools[{place}].{form.EAGER.name}", "must be true or false")
         function = {
             "name": tool.get("name"),
             "description": tool.get("description"),
@@ -190,18 +197,45 @@ def _choice(choice: Any) -> Object:
     return found | {"tool_choice": form.CHOICES[choice["type"]]}
 
 
-def _output(config: Any) -> Object:
-    if config is None:
-        return {}
-    if not isinstance(config, dict):
-        raise invalid("output_config", "must be an object with format")
-    only(config, frozenset({"format", "effort"}), "output_config.")
+def _check_edits(management: Any) -> None:
+    """Raises Unsupported for an edit that changes the prompt: the server removes nothing from a conversation."""
+    if management is None:
+        return
+    if not isinstance(management, dict):
+        raise invalid("context_management", "must be an object with edits")
+    only(management, frozenset({"edits"}), "context_management.")
+    edits = management.get("edits") or []
+    if not isinstance(edits, list) or not all(isinstance(edit, dict) for edit in edits):
+        raise invalid("context_management.edits", "must be a list of objects with type")
+    for place, edit in enumerate(edits):
+        if edit.get("type") != form.CLEARED:
+            where = f"context_management.edits[{place}].type"
+            raise Unsupported(
+                f"{where} {edit.get('type')!r} is not supported: the server removes nothing from a conversation. Leave it "
+                "out, and send fewer messages.",
+                param=where,
+            )
+
+
+def _output(body: Object, origins: Origins) -> Object:
+    """What output_config asks for, and output_format, which older clients send in its place."""
+    config, given, where = body.get("output_config"), body.get("output_format"), "output_format"
     found: Object = {}
-    if config.get("effort") is not None:
-        found["reasoning_effort"] = "xhigh" if config["effort"] == "max" else config["effort"]
-    if (given := config.get("format")) is not None:
+    if config is not None:
+        if not isinstance(config, dict):
+            raise invalid("output_config", "must be an object with format")
+        only(config, frozenset({"format", "effort"}), "output_config.")
+        if config.get("effort") is not None:
+            found["reasoning_effort"] = "xhigh" if config["effort"] == "max" else config["effort"]
+        if config.get("format") is not None:
+            if given is not None:
+                raise invalid("output_format", "and output_config.format exclude each other")
+            given, where = config["format"], "output_config.format"
+    if given is not None:
         if not isinstance(given, dict) or given.get("type") != "json_schema" or "schema" not in given:
-            raise invalid("output_config.format", "must be an object {type: 'json_schema', schema}")
+            raise invalid(where, "must be an object {type: 'json_schema', schema}")
+        for name in ("response_format", "response_format.json_schema"):
+            origins.add(name, where)
         schema = {"name": "output", "schema": given["schema"]}
         found["response_format"] = {"type": "json_schema", "json_schema": schema}
     return found

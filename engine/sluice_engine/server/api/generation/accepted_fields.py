@@ -30,6 +30,8 @@ MAX_BAD_WORD_CHARACTERS: Final = 128
 TEMPLATES_OWN: Final = frozenset({"messages", "add_generation_prompt", "tools", "chat_template"})
 
 NAMES: Final = tuple(Text(name, 1024) for name in ("user", "safety_identifier", "prompt_cache_key"))
+RETENTION: Final = Text("prompt_cache_retention", 64)
+CACHE_OPTIONS: Final = Form("prompt_cache_options", {"type": "object"})
 STORE: Final = Flag("store")
 SERVICE_TIER: Final = Choice("service_tier", TIERS)
 METADATA: Final = Form(
@@ -57,7 +59,7 @@ SKIP_SPECIAL: Final = Flag("skip_special_tokens", True)
 INCLUDE_STOP: Final = Flag("include_stop_str_in_output")
 BAD_WORDS: Final = Strings("bad_words", MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS, empty=True)
 
-DESCRIPTIVE: Final = fields(*NAMES, STORE, SERVICE_TIER, METADATA)
+DESCRIPTIVE: Final = fields(*NAMES, RETENTION, CACHE_OPTIONS, STORE, SERVICE_TIER, METADATA)
 TRUNCATION: Final = fields(Form(TRUNCATE.name, TRUNCATE.form() | {"not": {"const": 0}}))
 PROMPT: Final = {**TRUNCATION, **fields(CACHE_SALT)}
 TEMPLATE: Final = fields(VARIABLES, EFFORT, VERBOSITY)
@@ -77,8 +79,10 @@ def descriptive(body: Object) -> None:
     """Checks the fields without an effect. Raises BadRequest."""
     if body.keys().isdisjoint(DESCRIPTIVE):
         return
-    for name in NAMES:
+    for name in (*NAMES, RETENTION):
         name.of(body)
+    if not isinstance(body.get(CACHE_OPTIONS.name), dict | None):
+        raise invalid(CACHE_OPTIONS.name, "must be an object")
     STORE.of(body)
     SERVICE_TIER.of(body)
     metadata = body.get("metadata")

@@ -68,6 +68,8 @@ def params_of(serving: Serving, generation: Generation, prompt_tokens: int) -> S
             f"{prompt_tokens + params.max_tokens} tokens ({prompt_tokens} in the prompt, {params.max_tokens} by "
             f"{generation.max_tokens_param}); ask for at most {room}.",
             generation.max_tokens_param,
+            f"input length and `max_tokens` exceed context limit: {prompt_tokens} + {params.max_tokens} > {context}, decrease "
+            f"input length or `max_tokens` and try again; ask for at most {room}.",
         )
     max_tokens = params.max_tokens or min(room, generation.default_max_tokens or room)
     if generation.resumption is not None:
@@ -198,4 +200,5 @@ def _too_long(param: str, tokens: str, context: int) -> ContextTooLong:
         f"This model's maximum context length is {context} tokens. However, your prompt has {tokens}; shorten it to at "
         f"most {context - 1}.",
         param,
+        f"prompt is too long: {tokens} tokens > {context - 1} maximum",
     )

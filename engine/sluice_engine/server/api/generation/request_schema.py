@@ -72,7 +72,10 @@ _NEUTRAL: Final = (
     Neutral("functions", ([],)),
     Neutral("function_call", ("none",)),
     Neutral("modalities", (["text"],)),
-    *(Neutral(name, ()) for name in ("audio", "prediction", "web_search_options", "chat_template", "documents")),
+    *(
+        Neutral(name, ())
+        for name in ("audio", "prediction", "web_search_options", "moderation", "chat_template", "documents")
+    ),
     Neutral("suffix", ("",)),
     Neutral("add_generation_prompt", (True,)),
     Neutral("continue_final_message", (False,)),

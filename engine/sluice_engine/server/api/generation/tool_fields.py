@@ -17,7 +17,7 @@ from sluice_engine.tools.definition import PastCall
 MAX_TOOLS: Final = 128
 MAX_CALLS: Final = 128
 MAX_DESCRIPTION: Final = 32_768
-NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 MODES: Final = ("none", "auto", "required")
 
@@ -147,7 +147,7 @@ def _tool(entry: Any, where: str) -> Tool:
     only(function, FUNCTION, f"{within}.")
     name, description = function.get("name"), function.get("description")
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
-        raise invalid(f"{within}.name", "must be 1 to 64 letters, digits and _ . -")
+        raise invalid(f"{within}.name", "must be 1 to 128 letters, digits and _ . -")
     if not isinstance(description, str | None) or len(description or "") > MAX_DESCRIPTION:
         raise invalid(f"{within}.description", f"must be a string of at most {MAX_DESCRIPTION} characters")
     if not isinstance(function.get("strict"), bool | None):

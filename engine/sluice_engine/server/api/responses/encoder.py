@@ -9,6 +9,7 @@ import orjson
 from sluice_engine.server.api.fields import Object
 from sluice_engine.server.api.generation.sse import ChatFormat, Encoder, Head
 from sluice_engine.server.api.responses.items import Event, Items
+from sluice_engine.server.api.responses.tools import namespaced, offered
 from sluice_engine.server.usage import Usage
 
 # Fields of the request that the response repeats, with OpenAI's defaults.
@@ -49,8 +50,9 @@ class ResponseEncoder:
             "id": head.request_id, "object": "response", "created_at": head.created, "model": head.model, "error": None,
             "previous_response_id": None, "store": False, "background": False,
             **{name: default if body.get(name) is None else body[name] for name, default in REPEATED.items()},
+            "tools": offered(body.get("tools") or []),
         }  # fmt: skip
-        self._items = Items()
+        self._items = Items(namespaced(body.get("tools")))
         self._sequence = 0
         self._finish = "stop"
 

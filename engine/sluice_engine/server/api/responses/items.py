@@ -1,7 +1,7 @@
 """The output items of a response, built from the deltas of a chat's message, and the events of a stream about them."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +10,9 @@ Event = dict[str, Any]  # with its type; the encoder adds the sequence number
 
 @dataclass(slots=True)
 class Items:
-    """The items so far; the last one may be open."""
+    """The items so far; the last one may be open. `namespaced`: by name of a call, its name and namespace in the item."""
 
+    namespaced: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     done: list[dict[str, Any]] = field(default_factory=list)
     _open: dict[str, Any] | None = None
     _call: int = -1  # index of the open call
@@ -86,6 +87,7 @@ class Items:
             self._open = {
                 "id": f"fc_{uuid.uuid4().hex}", "type": "function_call", "status": "in_progress",
                 "call_id": call["id"], "name": function["name"], "arguments": "",
+                **self.namespaced.get(function["name"], {}),
             }  # fmt: skip
             yield {"type": "response.output_item.added", "output_index": len(self.done), "item": dict(self._open)}
         if text := function["arguments"]:

@@ -22,7 +22,7 @@ from sluice_engine.server.api.request_fields import (
 
 SAME: Final = (
     "model", "temperature", "top_p", "stream", "store", "metadata", "user", "service_tier", "safety_identifier",
-    "prompt_cache_key", "parallel_tool_calls", "seed", "priority", "slo", "top_k", "min_p", "stop", "cache_salt",
+    "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "parallel_tool_calls", "seed", "priority", "slo", "top_k", "min_p", "stop", "cache_salt",
     "chat_template_kwargs", "repetition_penalty", "presence_penalty", "frequency_penalty", "ignore_eos",
 )  # fmt: skip
 MAX_ITEMS: Final = 4096
@@ -35,7 +35,9 @@ TRUNCATION: Final = Choice("truncation", ("disabled", "auto"))
 MAX_TOOL_CALLS: Final = Integer("max_tool_calls", 1, MAX_INTEGER)  # of tools that a server runs: there are none
 OBFUSCATION: Final = Flag("stream_options.include_obfuscation")
 STREAM_OPTIONS: Final = Record("stream_options", fields(OBFUSCATION))
+UNSUPPORTED: Final = (Neutral("context_management", ([],)), Neutral("moderation", ()))
 INCLUDE: Final = Form("include", {"type": "array", "items": _STRING})  # parts of answers that this engine never has
+CLIENT_METADATA: Final = Form("client_metadata", {"type": "object"})  # what Codex notes about its own turns
 _PARTS: Final[Object] = {
     "type": "array",
     "items": {
@@ -74,10 +76,24 @@ FORMAT: Final[Object] = {
     ]
 }
 _FUNCTION: Final = Form("type", {"const": "function"})
-TOOLS: Final = Form(
-    "tools",
-    list_of(object_form({**tool_fields.FUNCTION, **fields(_FUNCTION)}, ("type", "name")), 0, tool_fields.MAX_TOOLS),
+# What these describe has no effect here: OpenAI's programs, and tools that are found by a search.
+TOOL_NEUTRAL: Final = (Neutral("allowed_callers", (["direct"],)), Neutral("defer_loading", (False,)))
+_FUNCTION_TOOL: Final = object_form({**tool_fields.FUNCTION, **fields(_FUNCTION, *TOOL_NEUTRAL)}, ("type", "name"))
+_NAMESPACE: Final = object_form(
+    fields(
+        Form("type", {"const": "namespace"}),
+        Form("name", _STRING),
+        Form("tools", {"type": "array", "items": _FUNCTION_TOOL}),
+    ),
+    ("type", "name", "tools"),
+    more=True,
 )
+_CACHED_SEARCH: Final = object_form(
+    fields(Form("type", {"const": "web_search"}), Form("external_web_access", {"const": False})),
+    ("type", "external_web_access"),
+    more=True,
+) | {"description": "Accepted and not offered to the model: the server has no index to search."}
+TOOLS: Final = Form("tools", list_of({"anyOf": [_FUNCTION_TOOL, _NAMESPACE, _CACHED_SEARCH]}, 0, tool_fields.MAX_TOOLS))
 TOOL_CHOICE: Final = Form(
     "tool_choice",
     {
@@ -102,12 +118,14 @@ FIELDS: Final[Fields] = {
             object_form(fields(renamed_field(EFFORT, "effort"), Form("summary", {}), Form("generate_summary", {}))),
         ),
         *(Neutral(name, ()) for name in ("previous_response_id", "conversation")),
+        *UNSUPPORTED,
         *(Neutral(name, ({}, [], "", False, 0)) for name in ("prompt", "top_logprobs")),
         Neutral(BACKGROUND.name, (False,)),
         TRUNCATION,
         MAX_TOOL_CALLS,
         STREAM_OPTIONS,
         INCLUDE,
+        CLIENT_METADATA,
     ),
 }
 REQUIRED: Final = ("model", "input")

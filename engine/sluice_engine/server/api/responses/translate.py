@@ -5,6 +5,7 @@ from typing import Any, Final
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.origins import Origins
 from sluice_engine.server.api.responses import request_form as form
+from sluice_engine.server.api.responses.tools import chat_tools, flat_name
 from sluice_engine.server.errors import Unsupported
 
 _ORIGINS: Final = {
@@ -29,9 +30,9 @@ def chat_body(body: Object) -> tuple[Object, Origins]:
     if body.get("max_output_tokens") is not None:
         chat["max_completion_tokens"] = body["max_output_tokens"]
     if body.get("tools") is not None:
-        chat["tools"] = _tools(body["tools"], origins)
-    if body.get("tool_choice") is not None:
-        chat["tool_choice"] = _tool_choice(body["tool_choice"])
+        chat["tools"] = chat_tools(body["tools"], origins)
+    if body.get("tool_choice") is not None and (chat.get("tools") or body["tool_choice"] != "auto"):
+        chat["tool_choice"] = _tool_choice(body["tool_choice"])  # auto without tools asks for nothing
     chat |= _text(body.get("text")) | _reasoning(body.get("reasoning"))
     return chat, origins
 
@@ -49,8 +50,12 @@ def _refuse(body: Object) -> None:
             raise Unsupported(f"{name} is not supported by this engine; leave it out.", param=name)
     if form.BACKGROUND.of(body):
         raise Unsupported("background is not supported: responses are not stored. Use stream.", param="background")
+    for each in form.UNSUPPORTED:
+        each.check(body)
     form.MAX_TOOL_CALLS.of(body)
     form.OBFUSCATION.of(form.STREAM_OPTIONS.of(body))
+    if not isinstance(body.get("client_metadata"), dict | None):
+        raise invalid("client_metadata", "must be an object")
     included = body.get("include")
     if included is not None and not (isinstance(included, list) and all(isinstance(each, str) for each in included)):
         raise invalid("include", "must be a list of strings")
@@ -108,7 +113,7 @@ def _add_call(messages: list[Object], item: Object, where: str, origins: Origins
     origins.add(chat, "input")
     origins.add(f"{chat}[{len(calls)}]", where)
     origins.add(f"{chat}[{len(calls)}].function", where)
-    function = {"name": item["name"], "arguments": item["arguments"]}
+    function = {"name": flat_name(item.get("namespace"), item["name"]), "arguments": item["arguments"]}
     calls.append({"id": item.get("call_id"), "type": "function", "function": function})
 
 
@@ -139,26 +144,9 @@ def _content(parts: Any, where: str) -> str:
     return "".join(texts)
 
 
-def _tools(tools: Any, origins: Origins) -> list[Object]:
-    if not isinstance(tools, list):
-        raise invalid("tools", "must be a list")
-    found = []
-    for place, tool in enumerate(tools):
-        if not isinstance(tool, dict):
-            raise invalid(f"tools[{place}]", "must be an object")
-        if tool.get("type") != "function":
-            raise Unsupported(
-                f"tools[{place}].type {tool.get('type')!r} is not supported: only functions are, which the client runs.",
-                param=f"tools[{place}].type",
-            )
-        origins.add(f"tools[{place}].function", f"tools[{place}]")
-        found.append({"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}})
-    return found
-
-
 def _tool_choice(choice: Any) -> Any:
     if isinstance(choice, dict) and choice.get("type") == "function" and "name" in choice:
-        return {"type": "function", "function": {"name": choice["name"]}}
+        return {"type": "function", "function": {"name": flat_name(choice.get("namespace"), choice["name"])}}
     return choice
 
 

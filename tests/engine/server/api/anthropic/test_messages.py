@@ -169,7 +169,7 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"output_config": {"format": {"type": "json_schema", "schema": 5}}}, 400, "output_config.format.schema must"),
     ({"output_config": {"effort": "extreme"}}, 400, "output_config.effort must"),
     ({"metadata": {"user_id": "a" * 2000}}, 400, "metadata.user_id must"),
-    ({"max_tokens": 100_000}, 400, "by max_tokens"),
+    ({"max_tokens": 100_000}, 400, "exceed context limit"),
     ({"messages": [{"role": "system", "content": None}]}, 400, "messages[0].content must"),
     ({"system": "a", "messages": [*QUESTION, {"role": "assistant", "content": [USE | {"name": 5}]}]}, 400, "messages[1].content[0].name must"),
     ({"system": "a", "messages": [*QUESTION, {"role": "assistant", "content": [USE | {"input": []}]}]}, 400, "messages[1].content[0].input must"),
