@@ -79,8 +79,8 @@ class Unauthorized(ApiError):
     kind = "authentication_error"
 
     def headers(self) -> dict[str, str]:
-        """Returns the WWW-Authenticate header."""
-        return {"WWW-Authenticate": "Bearer"}
+        """Returns WWW-Authenticate, and x-should-retry: Claude Code otherwise repeats a wrong key for three minutes."""
+        return {"WWW-Authenticate": "Bearer", "x-should-retry": "false"}
 
 
 class Forbidden(ApiError):

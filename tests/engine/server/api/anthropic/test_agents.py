@@ -96,6 +96,11 @@ def test_an_overflow_is_told_in_the_words_that_clients_look_for(served: Served) 
         assert told is not None and int(told[1]) > int(told[2]) == context - 1, message
 
 
+def test_a_wrong_key_is_not_to_be_tried_again(served_with_keys: Served) -> None:
+    given = served_with_keys.request("POST", PATH, TURN, BETA | {"Authorization": "Bearer wrong"})
+    assert (given.status, given.headers["x-should-retry"]) == (401, "false")
+
+
 FORM = {"type": "json_schema", "schema": {}}
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"context_management": EDITS}, "context_management.edits[0].type 'clear_tool_uses_20250919' is not supported"),
