@@ -48,7 +48,7 @@ class Settings:
     # Attempts per second to make Secrets whose deletion no watch shows (reconcile/children/token_secrets.py), over all
     # resources, two requests each: with more than 9 such resources they are rarer.
     secret_attempts: float = 0.6
-    monitor_interval: float = 7200.0  # between two applies of a PodMonitor, without which pods serve
+    monitor_interval: float = 7200.0  # between two applies of a PodMonitor where the operator may not list them
     status_interval: float = 30.0  # minimum time between two updates of the numbers in the status
     # Such updates per second over all resources, and saves of estimates: with more than 45 and 12 resources they are rarer.
     status_writes: float = 1.5

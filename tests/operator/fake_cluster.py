@@ -171,6 +171,9 @@ class FakeCluster:
     async def oldest_serving(self, name: str) -> Key | None:
         return oldest_of(self.store.list(contract.KIND, "", {}), name)
 
+    def holds(self, kind: str) -> bool:
+        return kind != "PodMonitor"
+
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         if manifest["kind"] == "Pod":
             found = next(p for p in self.pods if p["metadata"]["name"] == manifest["metadata"]["name"])

@@ -115,7 +115,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 # Where the Prometheus Operator is installed. Delete: metrics.monitors.enabled may become false.
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors]
-  verbs: [get, create, patch, delete]
+  verbs: [get, list, create, patch, delete]
 # The Deployment owns the pods: patch sets the annotation that orders scale-in, delete replaces a crash-looping pod.
 - apiGroups: [""]
   resources: [pods]

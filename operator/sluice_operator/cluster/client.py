@@ -136,6 +136,9 @@ class ClusterClient(Protocol):
     async def oldest_serving(self, name: str) -> Key | None:
         """Return the oldest LLMDeployment with this served name in all managed namespaces; None while it is not known."""
 
+    def holds(self, kind: str) -> bool:
+        """True if a read of the kind needs no request, and a change of such an object soon causes a pass."""
+
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply: creates or changes only the given fields, and returns the object.
 

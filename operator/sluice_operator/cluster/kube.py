@@ -126,6 +126,10 @@ class KubeClient:
         """Return the oldest LLMDeployment with this served name; None before the first list of the cache."""
         return self._cache.oldest_serving(name) if self._cache.holds(contract.KIND) else None
 
+    def holds(self, kind: str) -> bool:
+        """True if the cache holds the kind."""
+        return self._cache.holds(kind)
+
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply with force, which takes ownership of the given fields.
 

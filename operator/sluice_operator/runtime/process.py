@@ -17,7 +17,7 @@ from typing import Any, Final
 from sluice import contract
 from sluice.event_loop import loop_factory
 from sluice_kube.api import connect
-from sluice_operator.cluster.cache import Feed, ObjectCache, Resync
+from sluice_operator.cluster.cache import Feed, ObjectCache, Polling, Resync
 from sluice_operator.cluster.cache.store import is_newer
 from sluice_operator.cluster.client import ClusterClient, ClusterError, Key, Object
 from sluice_operator.cluster.kube import KubeClient
@@ -33,7 +33,7 @@ from sluice_operator.runtime.health import Health
 from sluice_operator.runtime.leader_election import Election
 from sluice_operator.runtime.read_access import ReleaseToken, release_token, share
 from sluice_operator.runtime.watchdog import Watchdog
-from sluice_operator.runtime.watches import watch, watched_kinds
+from sluice_operator.runtime.watches import polled_kinds, watch, watched_kinds
 from sluice_operator.runtime.workqueue import Workers
 from sluice_operator.settings import Settings
 
@@ -83,7 +83,7 @@ async def run(settings: Settings) -> int:
         models = ModelChecks(HubReader(settings.hub_endpoint))
         stack.push_async_callback(models.close)
         gateways = Gateways(client, settings.pod_namespace, settings.gateway_service)
-        cache = ObjectCache(watched_kinds(settings))
+        cache = ObjectCache((*watched_kinds(settings), *polled_kinds(settings)))
         cluster = KubeClient(client, election.remaining, gateways.held, cache)
         context = Context(cluster, scraper, settings, metrics=metrics, models=models)
         learning = asyncio.create_task(release.learn(cluster, settings), name="the token of reads")
@@ -155,7 +155,9 @@ async def _work(context: Context, holding: asyncio.Task[str], watches: Watches) 
         metrics=context.metrics,
         clock=context.clock,
     )
-    resync = Resync(watches.cache, partial(_list, watches.cluster, settings.namespaces), workers.wake)
+    lists = partial(_list, watches.cluster, settings.namespaces)
+    resync = Resync(watches.cache, lists, workers.wake, kinds=watched_kinds(settings))
+    polling = Polling(watches.cache, polled_kinds(settings), lists, watches.cluster.serves, workers.wake)
     feed = Feed(watches.cache, workers.wake, resync.request)
     tasks = {holding, filling := asyncio.create_task(resync.fill(), name="the first list")}
     try:
@@ -169,6 +171,7 @@ async def _work(context: Context, holding: asyncio.Task[str], watches: Watches) 
             asyncio.create_task(_sweep(watches.cluster, settings.namespaces, workers, watches.watchdog), name="sweep"),
             asyncio.create_task(watch(settings, feed.event, watches.watchdog.delivered), name="kopf"),
             asyncio.create_task(resync.run(), name="the lists of the cache"),
+            asyncio.create_task(polling.run(), name="the lists of kinds without a watch"),
             asyncio.create_task(watches.gateways.run(workers.wake, release_token(context.token_key)), name="gateways"),
         }
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -30,6 +30,11 @@ def watched_kinds(settings: Settings) -> tuple[str, ...]:
     return (contract.KIND, "Deployment", *children, *namespaces)
 
 
+def polled_kinds(settings: Settings) -> tuple[str, ...]:
+    """Return the kinds that are listed every few seconds, because not every cluster has them when the operator starts."""
+    return () if settings.pod_monitor is None else ("PodMonitor",)
+
+
 def registry(kinds: Collection[str], event: Event, delivered: Delivered) -> kopf.OperatorRegistry:
     """Return all handlers: each passes an event of the resource or of a child on."""
     handlers = kopf.OperatorRegistry()

@@ -11,14 +11,14 @@ from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
 from sluice import contract
-from sluice_operator.cluster.cache import ObjectCache, Resync
+from sluice_operator.cluster.cache import ObjectCache, Polling, Resync
 from sluice_operator.cluster.client import ClusterError, ForeignObject, Object
 from sluice_operator.cluster.kube import KubeClient
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.runtime.process import _list
-from sluice_operator.runtime.watches import watched_kinds
-from sluice_operator.settings import Settings
+from sluice_operator.runtime.watches import polled_kinds, watched_kinds
+from sluice_operator.settings import PodMonitorSettings, Settings
 from tests.operator.fake_cluster import KEY, KEY_OF_OPERATOR, Clock, Engines, manifest, pod
 from tests.operator.security.authorizing_api_server import AuthorizingApiServer
 from tests.operator.security.chart_objects import NAMESPACE, stored
@@ -49,7 +49,8 @@ class Operator:
     reconciler: Reconciler
 
     async def list_all(self) -> None:
-        await Resync(self.cache, partial(_list, self.client, ""), lambda _: None).fill()
+        kinds = watched_kinds(Settings())
+        await Resync(self.cache, partial(_list, self.client, ""), lambda _: None, kinds=kinds).fill()
 
     def delete(self, thing: Object) -> None:
         """Another writer deletes an object, and its watch, if it has one, says so."""
@@ -81,7 +82,7 @@ async def operating(resource: Object | None = None, **changes: Any) -> AsyncIter
         assert isinstance(server, CountingApiServer)
         server.store.apply(resource or manifest())
         settings, clock = Settings(engine_image="engine:1", hub_endpoint="", **changes), Clock()
-        cache = ObjectCache(watched_kinds(settings))
+        cache = ObjectCache((*watched_kinds(settings), *polled_kinds(settings)))
         client = KubeClient(http, cache=cache)
         context = Context(client, Engines(), settings, KEY_OF_OPERATOR, clock=clock, wall=clock.wall)
         made = Operator(server, client, cache, clock, Reconciler(context))
@@ -196,6 +197,21 @@ async def test_changed_and_deleted_config_maps_are_restored() -> None:
         await operator.reconcile()
         assert data_of(config_maps(operator.server)) == data_of(before)
         assert await operator.reconcile() == []
+
+
+async def test_a_deleted_pod_monitor_is_restored_after_the_next_list_and_costs_no_request_otherwise() -> None:
+    async with operating(pod_monitor=PodMonitorSettings()) as operator:
+        lists = partial(_list, operator.client, "")
+        polling = Polling(operator.cache, ("PodMonitor",), lists, operator.client.serves, lambda _: None)
+        await polling.list("PodMonitor")
+        await operator.reconcile()
+        for _ in range(20):
+            assert await operator.reconcile() == []
+        (before,) = operator.server.store.list("PodMonitor", KEY.namespace, {})
+        operator.delete(before)
+        await operator.reconcile()
+        (after,) = operator.server.store.list("PodMonitor", KEY.namespace, {})
+        assert after["spec"] == before["spec"]
 
 
 async def test_the_next_pass_sees_the_writes_of_the_pass_before() -> None:

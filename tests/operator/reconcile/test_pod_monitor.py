@@ -9,7 +9,7 @@ from sluice_operator.cluster.client import ClusterError, Object
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.settings import InvalidSettings, PodMonitorSettings, from_environment
 from tests.foreign_schemas import faults
-from tests.operator.fake_cluster import KEY, Clock, FakeCluster, cluster_with, operator
+from tests.operator.fake_cluster import KEY, Clock, FakeCluster, cluster_with, manifest, operator
 
 SETTINGS = PodMonitorSettings(labels=(("release", "prometheus"),), interval_seconds=30)
 NAME = "chat-engine"
@@ -64,7 +64,7 @@ async def test_the_monitor_is_valid_by_the_schema_of_the_prometheus_operator() -
     assert len(faults(made, "podmonitors")) == 1
 
 
-async def test_it_is_applied_once_and_restored_after_hours() -> None:
+async def test_where_monitors_may_not_be_listed_it_is_applied_once_and_restored_after_hours() -> None:
     cluster, clock = monitored_cluster(), Clock()
     reconciler = operator_with(SETTINGS, cluster, clock)
     for _ in range(3):
@@ -75,6 +75,29 @@ async def test_it_is_applied_once_and_restored_after_hours() -> None:
     clock.now += reconciler.context.settings.monitor_interval
     await reconciler.reconcile(KEY)
     assert monitor(cluster) != {}
+
+
+async def test_where_monitors_are_listed_it_is_restored_by_the_next_pass() -> None:
+    class Listed(FakeCluster):
+        """The cache holds PodMonitors."""
+
+        def holds(self, kind: str) -> bool:
+            return True
+
+    cluster = Listed()
+    cluster.store.apply(manifest())
+    cluster.optional_kinds.add("PodMonitor")
+    reconciler = operator_with(SETTINGS, cluster)
+    await reconciler.reconcile(KEY)
+    before = monitor(cluster)["spec"]
+    changes: list[Object | None] = [{"spec": {"podMetricsEndpoints": []}}, None]
+    for change in changes:
+        if change is None:
+            cluster.store.delete("PodMonitor", KEY.namespace, NAME)
+        else:
+            cluster.store.apply(monitor(cluster) | change)
+        await reconciler.reconcile(KEY)
+        assert monitor(cluster)["spec"] == before
 
 
 async def test_an_operator_without_monitors_removes_the_one_of_its_predecessor_once() -> None:

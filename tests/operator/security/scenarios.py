@@ -8,6 +8,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from sluice_gateway.cluster.directory import Directory
 from sluice_gateway.cluster.discovery import Discovery
 from sluice_gateway.cluster.peers import watched_peers
-from sluice_operator.cluster.cache import ObjectCache
+from sluice_operator.cluster.cache import ObjectCache, Polling
 from sluice_operator.cluster.client import ClusterError, Key, OwnerDeleted
 from sluice_operator.cluster.kinds import GROUPS
 from sluice_operator.cluster.kube import KubeClient
@@ -25,7 +26,8 @@ from sluice_operator.gateways.watch import Gateways
 from sluice_operator.reconcile.children.admin_token import make_key, older_keys, operator_key, share_reads
 from sluice_operator.reconcile.context import Context
 from sluice_operator.reconcile.reconciler import Reconciler
-from sluice_operator.runtime.watches import watch, watched_kinds
+from sluice_operator.runtime.process import _list
+from sluice_operator.runtime.watches import polled_kinds, watch, watched_kinds
 from sluice_operator.settings import Settings
 from tests.operator.fake_cluster import KEY_OF_OPERATOR, Clock, Engines, manifest, pod
 from tests.operator.reconcile.test_problems import CRASHED
@@ -47,6 +49,9 @@ async def operate(server: AuthorizingApiServer, settings: Settings, folder: Path
             await _attempt(share_reads(cluster, settings.pod_namespace, settings.read_secret, key))
         await _follow_gateways(server, Gateways(client, settings.pod_namespace, settings.gateway_service))
         await watch_by_kopf(server, settings, folder)
+        lists = partial(_list, cluster, settings.namespaces)
+        for kind in polled_kinds(settings):
+            await Polling(ObjectCache((kind,)), (kind,), lists, cluster.serves, lambda _: None).list(kind)
         await _reconcile_all(server, Context(cluster, Engines(), settings, KEY_OF_OPERATOR))
 
 

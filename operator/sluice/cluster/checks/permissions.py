@@ -60,7 +60,7 @@ GRANTED: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...], str], ...]] = 
     ("", ("services",), ("get", "list", "watch", "create", "patch", "delete"), ""),
     ("policy", ("poddisruptionbudgets",), ("get", "list", "watch", "create", "patch"), ""),
     ("networking.k8s.io", ("networkpolicies",), ("get", "list", "watch", "create", "patch", "delete"), ""),
-    ("monitoring.coreos.com", ("podmonitors",), ("get", "create", "patch", "delete"), ""),
+    ("monitoring.coreos.com", ("podmonitors",), ("get", "list", "create", "patch", "delete"), ""),
     ("", ("pods",), ("get", "list", "watch", "patch", "delete"), ""),
     ("", ("secrets", "events"), ("create",), ""),
     ("", ("namespaces",), ("get", "list", "watch"), ""),

@@ -7,7 +7,7 @@ the operators of a cluster do not list together.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from sluice_operator.cluster.cache.store import ObjectCache
@@ -33,11 +33,14 @@ class Resync:
         lists: Lists,
         wake: Callable[[Key], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        kinds: Sequence[str] = (),
     ) -> None:
+        """kinds: those that are watched; without any, all of the cache."""
         self._cache = cache
         self._lists = lists
         self._wake = wake
         self._sleep = sleep
+        self._kinds = tuple(kinds) or cache.kinds
         self._requested = asyncio.Event()
 
     def request(self) -> None:
@@ -46,7 +49,7 @@ class Resync:
 
     async def fill(self) -> None:
         """List each kind until it succeeds."""
-        for kind in self._cache.kinds:
+        for kind in self._kinds:
             while not await self._list(kind):
                 await self._sleep(RETRY)
 

@@ -46,7 +46,7 @@ async def ensure_pod_monitor(
         return state
     problem, is_served = "", True
     try:
-        if not (is_served := await context.cluster.serves(_KIND)):
+        if not (is_served := context.cluster.holds(_KIND) or await context.cluster.serves(_KIND)):
             fingerprint = None
         elif manifest is not None:
             await context.cluster.apply(manifest, owner=target.document)
@@ -65,12 +65,15 @@ def _read_secret(admin_secret: str, context: Context) -> str:
 
 
 def _pause(state: AppliedMonitor, manifest: Object | None, context: Context) -> float:
-    """Seconds between two attempts: one that is to be removed is looked for once."""
+    """Seconds between two attempts: one that is to be removed is looked for once, and one that others have not changed needs
+    no request where the cache holds the kind."""
     if state.problem:
         return _RETRY_SECONDS
     if not state.is_served:
         return _ASK_SECONDS
-    return math.inf if manifest is None else context.settings.monitor_interval
+    if manifest is None:
+        return math.inf
+    return 0.0 if context.cluster.holds(_KIND) else context.settings.monitor_interval
 
 
 async def _remove(target: Target, context: Context) -> None:
