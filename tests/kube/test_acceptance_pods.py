@@ -43,13 +43,14 @@ async def owned_by_deployment(world: World, revision: str) -> Object:
 
 
 async def run(world: World, owner: Object, name: str, address: str, container: Object = STARTED) -> Object:
-    """The ReplicaSet controller, the scheduler and the kubelet make a pod, ready if its container runs."""
+    """The ReplicaSet controller, the scheduler and the kubelet make a pod, or change it; ready if its container is."""
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True}
     reference |= {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
     metadata = {"name": name, "labels": owner["metadata"]["labels"], "ownerReferences": [reference]}
     spec = owner["spec"]["template"]["spec"] | {"nodeName": "n"}
     pods = path("Pod", world.namespace)
-    made = await world.send("POST", pods, {"metadata": metadata, "spec": spec})
+    made = world.server.get(f"{pods}/{name}")
+    made = made or await world.send("POST", pods, {"metadata": metadata, "spec": spec})
     ready = str(container["ready"])
     image = {"image": spec["containers"][0]["image"], "imageID": "", "restartCount": 0}
     status = {
@@ -246,5 +247,40 @@ def test_each_pod_is_sent_the_token_of_the_secret_that_it_mounts_while_a_new_key
             await look(world, operator, (3, 1, 3), 3)
             old, also_old, newest = (set(engine.writes) for engine in found)
             assert old == also_old == {tokens[KEY_OF_OPERATOR]} and newest == {tokens[new]}
+
+    in_worlds(crd, story)
+
+
+def test_row_a_lost_node_is_replaced_and_its_return_leads_to_no_more_than_the_maximum(crd: ApiServer) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        async with engines(3) as found, HttpScraper(timeout=0.5) as scraper:
+            operator = await served(world, scraper, most=2)
+            lost, owner = await world.child("Pod", "chat-1"), await world.child("ReplicaSet", "chat-v1")
+            found[0].answer = silent
+            status = lost["status"] | {"conditions": [{"type": "Ready", "status": "False", **TIMES}]}
+            where = path("Pod", world.namespace, "chat-1")
+            await world.send("PUT", f"{where}/status", lost | {"status": status})
+            await world.send("DELETE", where)  # by the node controller; no kubelet carries it out
+            await look(world, operator, (1, 1, 1))
+            await run(world, owner, "chat-3", address_of(3))
+            await look(world, operator, (2, 2, 2), 6)
+            assert (await world.child("Deployment", "chat"))["spec"]["replicas"] == 2
+            assert (await conditions(world, "Ready"))["Ready"] == ("True", "Serving")
+            calls = len(found[0].reads)
+            await look(world, operator, (2, 2, 2), 6)
+            assert len(found[0].reads) - calls <= 2 and found[2].reads
+            found[0].answer = None  # the node returns: its pod is ready until the kubelet has carried out the deletion
+            live = await world.child("Pod", "chat-1")
+            await world.send("PUT", f"{where}/status", live | {"status": lost["status"]})
+            await look(world, operator, (2, 2, 2), 6)
+            assert (await world.child("Deployment", "chat"))["spec"]["replicas"] == 2
+            await world.send("DELETE", f"{where}?gracePeriodSeconds=0")
+            await look(world, operator, (2, 2, 2), 3)
+            assert (await world.child("Deployment", "chat"))["spec"]["replicas"] == 2
+            assert {pod["metadata"]["name"] for pod in await world.reader.list("Pod", world.namespace, {})} == {
+                "chat-2",
+                "chat-3",
+            }
 
     in_worlds(crd, story)
