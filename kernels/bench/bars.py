@@ -22,20 +22,24 @@ FASTER: Final = (
     ("paged_decode", "FlashInfer's decode", 1.0),
     ("paged_prefill", "FlashInfer's prefill", 0.9),
     ("engine, all at once", "transformers, all at once", SERVED_FASTER),
+    ("block_copy to the host", "torch's copy to the host", 0.85),
+    ("block_copy from the host", "torch's copy from the host", 0.85),
 )
+# The result, and the part of a decode step of as many sequences that it takes at most.
+SHARES: Final = (("sample", 0.03), ("idle between decode steps", 0.03))
 OPTIONAL: Final = ("FlashInfer",)  # peers that need not be installed
 
 
 def misses(results: Sequence[Result]) -> list[str]:
     """A sentence for every bar that is missed. Raises ValueError if a result lacks the one it is compared with."""
-    return [*_slow(results), *_slower(results)]
+    return [*_slow(results), *_slower(results), *_long(results)]
 
 
 def _slow(results: Sequence[Result]) -> Iterator[str]:
     for one in results:
         least = FLOOR.get(one.what, 0.0)
         if one.what == "decode step":
-            least = LARGE_STEP if int(one.shape.split()[0]) >= LARGE_BATCH else SMALL_STEP
+            least = LARGE_STEP if _rows(one) >= LARGE_BATCH else SMALL_STEP
         if one.fraction < least:
             yield f"{one.what}, {one.shape}: {one.fraction:.1%} of the floor, at least {least:.0%}"
 
@@ -51,3 +55,16 @@ def _slower(results: Sequence[Result]) -> Iterator[str]:
             ratio = seconds[peer, one.shape] / one.seconds
             if ratio < least:
                 yield f"{what}, {one.shape}: {ratio:.2f} × {peer}, at least {least:g}"
+
+
+def _long(results: Sequence[Result]) -> Iterator[str]:
+    steps = {_rows(one): one.seconds for one in results if one.what == "decode step"}
+    for what, most in SHARES:
+        for one in results:
+            if one.what == what and _rows(one) in steps and one.seconds > most * steps[_rows(one)]:
+                yield f"{what}, {one.shape}: {one.seconds / steps[_rows(one)]:.1%} of a decode step, at most {most:.0%}"
+
+
+def _rows(one: Result) -> int:
+    """The rows or sequences that a shape begins with."""
+    return int(one.shape.split()[0])

@@ -112,6 +112,12 @@ def _cache(sizes: Sizes, device: str) -> Iterator[Work]:
     pairs = torch.stack([torch.arange(count), torch.randperm(count)], 1)
     moved = 4 * keys.numel()
     yield Work("block_copy between pools", f"{count} blocks", lambda: block_copy_triton(keys, values, pairs), moved)
+    host = torch.empty(keys.shape, dtype=keys.dtype, pin_memory=device == "cuda")
+    for where, source, target in (("to", keys, host), ("from", host, keys)):
+        copied = partial(block_copy_triton, source, target, pairs)
+        yield Work(f"block_copy {where} the host", f"{count} blocks", copied, moved // 2)
+        plain = partial(target.copy_, source, non_blocking=True)
+        yield Work(f"torch's copy {where} the host", f"{count} blocks", plain, moved // 2)
 
 
 def _blocks(sizes: Sizes, count: int, device: str) -> torch.Tensor:

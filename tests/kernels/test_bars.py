@@ -36,6 +36,29 @@ def test_a_decode_step_far_from_its_floor_is_named() -> None:
     ]
 
 
+def test_sampling_and_waiting_take_a_small_part_of_the_step_of_as_many_rows() -> None:
+    measured = [replace(step(256, 0.8), seconds=1.0), replace(step(8, 0.7), seconds=0.5)]
+    most = [result("sample", "256 × 128256", 0.03), result("idle between decode steps", "8 × 1024", 0.015)]
+    assert bars.misses([*measured, *most]) == []
+    assert bars.misses([*measured, *(replace(one, seconds=one.seconds * 1.5) for one in most)]) == [
+        "sample, 256 × 128256: 4.5% of a decode step, at most 3%",
+        "idle between decode steps, 8 × 1024: 4.5% of a decode step, at most 3%",
+    ]
+    assert bars.misses([result("sample", "256 × 128256", 9.0)]) == []  # the part with the steps failed
+
+
+def test_copies_of_blocks_are_compared_with_the_link() -> None:
+    works = {work.what for work in speed._cache(speed.SMALL, "cpu")}
+    assert {"block_copy to the host", "torch's copy to the host", "torch's copy from the host"} <= works
+    results = [
+        result("block_copy from the host", "2 blocks", 1.0),
+        result("torch's copy from the host", "2 blocks", 0.8),
+    ]
+    assert bars.misses(results) == [
+        "block_copy from the host, 2 blocks: 0.80 × torch's copy from the host, at least 0.85"
+    ]
+
+
 def test_a_peer_that_is_not_installed_is_no_bar_and_transformers_is_one() -> None:
     ours = [result("paged_decode", "a", 1.0), result("engine, all at once", "b", 1.0)]
     ours = [replace(one, fraction=1.0) for one in ours]

@@ -1,6 +1,7 @@
 """The parts of `make gpu`: the next run after a failed one, and those with the engine find what they look for."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -8,9 +9,14 @@ from bench import __main__ as command
 from bench import parts, peers
 from bench.ceilings import Ceilings
 from bench.report import Result, write
-from bench.serving import aborts, equality, loads, models
+from bench.serving import aborts, equality, idle, loads, models
 from bench.serving.drive import Text, started, submit
-from bench.speed import Sizes, Work
+from bench.speed import Sizes
+from bench.speed import Work as Measured
+
+from sluice_engine.backend.cuda.backend import CudaBackend
+from sluice_engine.backend.cuda.device_queue import HostQueue, Work
+from sluice_engine.backend.cuda.memory import HostShare
 
 CEILINGS = Ceilings(4.3e12, 788e12)  # bytes and flops per second, as measured on an H200
 
@@ -90,15 +96,50 @@ def test_a_request_that_an_abort_forgets_is_a_leak(tmp_path: Path, monkeypatch: 
 def test_decode_steps_of_one_batch_size_are_found_among_the_others(tmp_path: Path) -> None:
     models.save_small(tmp_path)
     engine = started(tmp_path, models.on_device("cpu"), kv_size=4 << 20, max_num_seqs=4)
-    assert loads.decode_step(engine, loads.SMALL, 4) > 0
+    seconds, waited = loads.decode_step(engine, loads.SMALL, 4)
+    assert seconds > 0
+    assert waited is None  # a CPU has no clock of its own
     assert not engine.scheduler.requests
+
+
+class Moment(NamedTuple):
+    at: float
+
+    def since(self, earlier: "Moment") -> float:
+        return self.at - earlier.at
+
+
+class SteppingQueue(HostQueue):
+    """A device on whose clock each work takes a second; a quarter of one passes between works."""
+
+    now = 0.0
+
+    def put(self, work: Work) -> None:
+        self.now += 1.0
+        work()
+
+    def stamp(self) -> Moment:  # type: ignore[override]
+        self.now += 0.125
+        return Moment(self.now)
+
+
+def test_the_time_in_which_a_device_waits_is_read_from_its_clock(tmp_path: Path) -> None:
+    spans = [(Moment(begin), Moment(begin + 1.0)) for begin in (3.0, 4.25, 5.5)]
+    assert idle.idle_share(spans) == pytest.approx(0.5 / 3.5)
+    models.save_small(tmp_path)
+    queue = SteppingQueue()
+    backend = CudaBackend(torch.device("cpu"), HostShare(1), queue)
+    engine = started(tmp_path, backend, kv_size=4 << 20, max_num_seqs=4)
+    _, waited = loads.decode_step(engine, loads.SMALL, 4)
+    assert waited is not None and 0.05 < waited < 0.25
+    assert engine.runner._queue is queue  # type: ignore[union-attr]
 
 
 def test_a_peer_that_fails_is_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def works(sizes: Sizes, device: str):  # type: ignore[no-untyped-def]
-        yield Work("theirs", "1", lambda: None, 8)
+        yield Measured("theirs", "1", lambda: None, 8)
         raise OSError("no driver")
 
     monkeypatch.setattr(peers, "PEERS", {"no_such_package": works, "json": works})

@@ -10,7 +10,7 @@ from typing import Final
 
 from bench.ceilings import Ceilings
 from bench.report import Result
-from bench.serving import models
+from bench.serving import idle, models
 from bench.serving.drive import prompts, reports, started, submit
 from transformers import LlamaConfig
 
@@ -53,9 +53,12 @@ def begin(device: str, folder: Path, sizes: Sizes) -> EngineLoop:
 def measure(engine: EngineLoop, sizes: Sizes, ceilings: Ceilings) -> Iterator[Result]:
     """One result per load. Its floor is that of `floor_of`."""
     for batch in sizes.batches:
-        seconds = decode_step(engine, sizes, batch)
+        seconds, waited = decode_step(engine, sizes, batch)
         moved, flops, floor = floor_of(sizes.model, batch, batch, batch * sizes.context, ceilings)
-        yield Result("decode step", f"{batch} × {sizes.context}", seconds, moved, flops, round(floor / seconds, 4))
+        shape = f"{batch} × {sizes.context}"
+        yield Result("decode step", shape, seconds, moved, flops, round(floor / seconds, 4))
+        if waited is not None:
+            yield Result("idle between decode steps", shape, waited * seconds, 0, 0, 0.0)
     seconds = prefill(engine, sizes)
     length = sizes.long_prompt
     moved, flops, floor = floor_of(sizes.model, length, 1, length * length // 2, ceilings, reads=length)
@@ -82,18 +85,24 @@ def floor_of(
     return sum(moved for moved, _ in parts), sum(flops for _, flops in parts), floor
 
 
-def decode_step(engine: EngineLoop, sizes: Sizes, batch: int) -> float:
-    """Median seconds between the ends of decode steps of this many sequences, the middle of which has `context` tokens."""
+def decode_step(engine: EngineLoop, sizes: Sizes, batch: int) -> tuple[float, float | None]:
+    """Median seconds between the ends of decode steps of this many sequences, the middle of which has `context` tokens; and
+    the part of the time in which the device waits, None for a device without a clock.
+    """
     length = sizes.context - sizes.steps // 2
     for index, prompt in enumerate(prompts(batch, (length, length), sizes.model.vocab_size, seed=batch)):
         submit(engine, f"decode-{batch}-{index}", prompt, sizes.steps + batch)
-    ends, gaps = None, []
-    for report in reports(engine):
-        plain = report.sequences == batch and not report.prefill_tokens
-        if plain and ends is not None:
-            gaps.append(report.ended_at - ends)
-        ends = report.ended_at if plain else None
-    return statistics.median(gaps[: sizes.steps])
+    ends, gaps = None, list[float]()
+    first = last = 0  # of the spans of these steps
+    with idle.timed(engine.runner) as spans:
+        for report in reports(engine):
+            plain = report.sequences == batch and not report.prefill_tokens
+            if plain and ends is not None and len(gaps) < sizes.steps:
+                first, last = first or len(spans), len(spans)
+                gaps.append(report.ended_at - ends)
+            ends = report.ended_at if plain else None
+    steps = spans[first:last]
+    return statistics.median(gaps), idle.idle_share(steps) if steps else None
 
 
 def prefill(engine: EngineLoop, sizes: Sizes) -> float:

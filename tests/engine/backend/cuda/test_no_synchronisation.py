@@ -11,6 +11,8 @@ import torch
 from sluice_engine.backend.cuda.buffers import BufferShape, DecodeBuffers
 from sluice_engine.backend.cuda.decode_step import DecodeStep
 from sluice_engine.backend.cuda.device_queue import HostQueue
+from sluice_engine.backend.cuda.ops import KERNELS
+from sluice_engine.backend.cuda.ops.sharded import sharded
 from sluice_engine.backend.cuda.precompile.sizes import META, ModelSizes
 from sluice_engine.backend.cuda.readback import Readback
 from sluice_engine.backend.cuda.sampling.columns import DeviceSampling
@@ -89,6 +91,50 @@ def test_a_mixture_of_experts_runs_on_tensors_without_values(name: str, size: in
     for kernel in ("_route", "_place_pairs", "_expert_gate_up", "_expert_down", "_combine"):
         assert counts[kernel] == layers
     assert counts["_silu_mul"] == 0
+
+
+class RankWithoutValues:
+    """Rank 0 of eight, whose operations move no value. `calls` counts them."""
+
+    rank, size = 0, 8
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.calls["sum"] += 1
+        return tensor
+
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.calls["gather"] += 1
+        return tensor.new_empty(self.size, *tensor.shape)
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        self.calls["broadcast"] += 1
+
+    def least(self, number: int) -> int:
+        return number
+
+
+@pytest.mark.parametrize("size", [1, 256])
+def test_a_rank_of_eight_runs_on_tensors_without_values(size: int) -> None:
+    whole, group = MODELS["70B"], RankWithoutValues()
+    part = Model(80, 8192, 28672 // 8, 64 // 8, 1, vocab=whole.vocab // 8)
+    step = replace(
+        part.step(),
+        sampling=DeviceSampling.allocated(SLOTS, whole.vocab, META),
+        scores=torch.empty((SLOTS, whole.vocab), dtype=BF16, device=META),
+    )
+    step.decoder._ops = sharded(KERNELS, group, whole.vocab)
+    step.sampling.masks.share = group.broadcast
+    masks = PackedMasks([size - 1], packed_mask([5], whole.vocab)[None])
+    with launch.recording(90) as launches:
+        step(size)
+        step.sampling.masks.upload(0, step.sampling.masks.write(0, masks), size)
+        step.sample(size, adjusted=True)
+    counts = Counter(one.kernel.__name__ for one in launches)
+    assert all(counts[kernel] == part.layers for kernel in ONCE_PER_LAYER)
+    assert group.calls == {"sum": 2 * part.layers + 1, "gather": 1, "broadcast": 1}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Literal
 
 import pytest
@@ -81,27 +82,30 @@ def requests(dice: random.Random, index: int, most: int) -> Iterator[Request]:
         yield Request(f"{index}-{number}", known, sampling.max_tokens or 1, arrived_at=0.0, sampling=sampling)
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        Shape(8, 2, speculation="off"),
-        Shape(4, 4, windows=(None, 40, 40), sequences=16),
-        Shape(16, 1, sequences=6, length=300),
-        Shape(8, 2, speculation="off", experts=4, top_k=2),
-        Shape(8, 2, speculation="off", bits=4),
-        Shape(8, 2, sequences=80, bits=8),
-    ],
-    ids=["group of 4", "windows", "group of 16", "experts", "4 bits", "8 bits"],
-)
+SHAPES = {
+    "group of 4": Shape(8, 2, speculation="off"),
+    "windows": Shape(4, 4, windows=(None, 40, 40), sequences=16),
+    "group of 16": Shape(16, 1, sequences=6, length=300),
+    "experts": Shape(8, 2, speculation="off", experts=4, top_k=2),
+    "4 bits": Shape(8, 2, speculation="off", bits=4),
+    "8 bits": Shape(8, 2, sequences=80, bits=8),
+}
+OF_EACH = -(-STEPS // len(SHAPES))
+
+
+@pytest.mark.parametrize("shape", list(SHAPES.values()), ids=list(SHAPES))
 def test_the_kernels_of_random_steps_are_those_of_the_warm_up(shape: Shape) -> None:
-    dice, config, kinds = random.Random(shape.sequences), shape.config(), Counter[str]()
+    dice, config = random.Random(shape.sequences), shape.config()
+    modes, kinds = Counter[str](), Counter[str]()  # of the steps that were executed
     limits = Limits(concurrency_max=shape.sequences, max_batched_tokens=BATCHED_TOKENS)
     with launch.recording(90) as launches:
         runner = shape.runner(config)
         warm_up(runner, config, BATCHED_TOKENS, VOCABULARY)
         warmed: set[Key] = {one.key for one in launches}
         scheduler = Scheduler(config, LimitController(limits))
-        for index in range(STEPS // 5):
+        for index in count():
+            if modes.total() == OF_EACH:
+                break
             if len(scheduler.requests) < 2 * shape.sequences and dice.random() < 0.05:
                 for request in requests(dice, index, shape.length - 1):
                     scheduler.submit(request)
@@ -114,10 +118,11 @@ def test_the_kernels_of_random_steps_are_those_of_the_warm_up(shape: Shape) -> N
             scheduler.settle(plan, result.sampled, float(index), result.errors, result.accepted)
             new = {one.key for one in launches} - warmed
             assert not new, (index, [len(row.tokens) for row in plan.rows], sorted(map(str, new)))
-            kinds[plan.mode.value] += 1
+            modes[plan.mode.value] += 1
             kinds["decode only"] += len(launches) <= 2  # those of the sampling
             kinds["adjusted"] += any(one.kernel.__name__ == "_adjust" for one in launches)
             kinds["mixed"] += len({len(row.tokens) == 1 for row in plan.rows}) == 2
+    kinds += modes
     usual = "drafting" if shape.speculation == "on" else "decode only"
     assert kinds[usual] > STEPS // 100 < kinds["mixed"], kinds
     assert kinds["adjusted"] > 20, kinds
