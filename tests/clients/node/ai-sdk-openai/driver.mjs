@@ -6,7 +6,7 @@ import { z } from "zod";
 import { ASK_FOR_A_CALL, CALL, CHAT, EMBED, EMBED_URL, feature, run } from "./cases.mjs";
 import { register } from "./ai_cases.mjs";
 
-register(openai(CHAT), { responses: "responses" });
+register(openai(CHAT), { api: "responses" });
 
 feature("completions", async () => {
   const { text } = await ai.generateText({ model: openai.completion(CHAT), prompt: "One, two,", maxOutputTokens: 4 });
