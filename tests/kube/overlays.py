@@ -161,6 +161,9 @@ def all_fields(model: type[Model] = Template, prefix: str = "") -> Iterator[str]
 
 def lost(overlay: Object, template: Object) -> list[str]:
     """What of an overlay a pod template lacks, has otherwise, or has beside it: a sentence each."""
+    # An affinity to nothing is none.
+    affinity = {kind: terms for kind, terms in (overlay.get("affinity") or {}).items() if any(terms.values())}
+    overlay = overlay | {"affinity": affinity or None}
     pod = template["spec"]
     (container,) = pod["containers"]
     metadata, security = template["metadata"], overlay.get("securityContext") or {}

@@ -100,16 +100,11 @@ REPEATING: dict[str, Any] = {
     "engine.template.securityContext.privileged": False,
     "engine.template.securityContext.allowPrivilegeEscalation": False,
     "engine.template.securityContext.readOnlyRootFilesystem": True,
-    "engine.template.securityContext.capabilities.add": [],
-    "engine.template.securityContext.capabilities.drop": ["ALL"],
     "engine.template.securityContext.seccompProfile.type": "RuntimeDefault",
     "engine.template.securityContext.procMount": "Default",
-    "engine.template.securityContext.sysctls": [],
-    "engine.template.hostNetwork": False,
-    "engine.template.hostPID": False,
-    "engine.template.hostIPC": False,
-    "engine.template.containers": [],
-    "engine.template.initContainers": [],
+    **{f"engine.template.{field}": False for field in ("hostNetwork", "hostPID", "hostIPC")},
+    **{f"engine.template.{field}": [] for field in ("containers", "initContainers", "securityContext.sysctls")},
+    **{f"engine.template.securityContext.capabilities.{field}": [] for field in ("add", "drop")},
 }
 # These are refused whatever they are (refused.yaml).
 REFUSED = {"engine.template.securityContext.appArmorProfile", "engine.template.securityContext.seLinuxOptions"}
