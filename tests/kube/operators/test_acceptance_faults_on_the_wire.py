@@ -29,6 +29,7 @@ START = 30.0  # seconds for a process to start on a busy machine
 OUTAGE = 20.0  # seconds, beyond the renew deadline of the Lease
 MOST = 12.0  # requests a second while none succeeds, of one resource, the Lease and the watches of eight kinds
 ASKED = 8.0  # seconds of a Retry-After, longer than the first waits of the operator's own
+REST = 10.0  # seconds without a write of the status
 CHANGED = "application/merge-patch+json"
 
 
@@ -161,6 +162,11 @@ def follows(story: Story) -> int:
 
 def test_row_a_change_that_stalled_watches_hide_is_made_in_time_or_the_process_starts_again(story: Story) -> None:
     count = follows(story)
+
+    def writes_status(asked: Asked) -> bool:
+        return asked.method == "PATCH" and asked.path.endswith("/status")  # its answer would show the change
+
+    wait_for("the status rests", lambda: not any(map(writes_status, story.wire.since(time.monotonic() - REST))))
     with story.wire.stalled_watches():
         story.scale(count)
         wait_for("the change is made", lambda: story.replicas() == count, STALL + 2 * START)
