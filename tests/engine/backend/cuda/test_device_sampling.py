@@ -135,7 +135,7 @@ def test_grammars_beside_other_requests_get_the_tokens_of_the_engines_sampler(ti
         return texts[-1]
 
     watched = compare(tiny_model, load)
-    assert watched.capture.replays > 50
+    assert watched.capture.replays > 50 < watched.masked
     assert len(texts[0]["grammar-0"]) > 8
 
 

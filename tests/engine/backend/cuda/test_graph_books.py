@@ -14,10 +14,14 @@ from sluice_engine.backend.cuda.backend import CudaBackend
 from sluice_engine.backend.cuda.buffers import DecodeBuffers
 from sluice_engine.backend.cuda.graphs import DecodeGraphs, graph_sizes, run_eagerly
 from sluice_engine.backend.cuda.runner import GraphRunner
+from sluice_engine.backend.cuda.sampling.masks import DeviceMasks
+from sluice_engine.backend.cuda.step_tensors import StepTensors
 from sluice_engine.backend.runner import Runner
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.kvcache.config import CacheConfig
+from sluice_engine.model.kv_cache import KVCache
 from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.sampling.grammar_masks import PackedMasks
 from sluice_engine.sampling_params import SamplingParams
 from tests.engine.backend.cuda.simulated_device import CheckedCapture, FixedMemory, LatePipeline, LateQueue
 from tests.engine.families import FAMILIES, save
@@ -46,9 +50,11 @@ class Watched:
         self.engine._pipeline = LatePipeline(self.runner)
         self.sizes: set[int] = set()
         self.rewritten: list[int] = []  # host sets that changed while a step in flight had to copy from them
+        self.masked = 0  # steps with grammars
         self.moved = False  # a static tensor has another address
         self._addresses = self.runner.decode_step.addresses()
         self._watch(self.runner.decode_step.buffers)
+        self._watch_masks(self.runner.decode_step.sampling.masks)
 
     def _watch(self, buffers: DecodeBuffers) -> None:
         write, upload = buffers.write, buffers.upload
@@ -71,6 +77,28 @@ class Watched:
 
         buffers.write = checked_write  # type: ignore[method-assign, assignment]
         buffers.upload = checked_upload  # type: ignore[method-assign]
+
+    def _watch_masks(self, masks: DeviceMasks) -> None:
+        write, upload = masks.write, masks.upload
+        written: dict[int, list[torch.Tensor]] = {}
+
+        def content(index: int) -> list[torch.Tensor]:
+            return [each.clone() for each in masks._host[index]]
+
+        def checked_write(index: int, given: PackedMasks) -> int:
+            self.rewritten += [index] if index in written else []
+            count = write(index, given)
+            written[index] = content(index)
+            return count
+
+        def checked_upload(index: int, count: int, size: int) -> None:
+            if count:
+                self.masked += 1
+                self.rewritten += [] if all(map(torch.equal, written.pop(index), content(index))) else [index]
+            upload(index, count, size)
+
+        masks.write = checked_write  # type: ignore[method-assign]
+        masks.upload = checked_upload  # type: ignore[method-assign]
 
 
 def _options(folder: Path, **changes: object):  # type: ignore[no-untyped-def]
@@ -220,6 +248,27 @@ def test_a_row_without_a_finite_maximum_fails_its_request_and_no_other(folder: P
     ended = load(watched.engine)
     assert {name: delta.finish for name, delta in ended.items()} == {"0": "length", "1": "error", "2": "length"}
     assert "not a number" in str(ended["1"].error)
+
+
+def test_a_padding_row_writes_nothing_and_attends_to_nothing(llama: Path) -> None:
+    watched = Watched(llama)
+    step, seen, wrong = watched.runner.decode_step, list[tuple[int, int]](), list[torch.Tensor]()
+    logits = step.decoder.logits
+
+    def noted(tensors: StepTensors, cache: KVCache) -> torch.Tensor:
+        if tensors.logits_index is None:  # of static tensors
+            (slots,), rows = tensors.slots, int((tensors.contexts > 0).sum())
+            seen.append((rows, len(slots)))
+            right = (slots[rows:] == -1, slots[:rows] >= 0, tensors.contexts[rows:] == 0, tensors.tokens >= 0)
+            wrong.extend(each for each in right if not bool(each.all()))
+        return logits(tensors, cache)
+
+    step.decoder.logits = noted  # type: ignore[method-assign]
+    for index in range(3):
+        submit(watched.engine, str(index), [5 + index, 6, 7], 9 + index, ignore_eos=True)
+    finish(watched.engine)
+    padded = {size for rows, size in seen if rows < size}
+    assert (padded, wrong) == ({4}, [])
 
 
 def test_sizes_are_1_2_4_8_and_every_8_and_the_largest_is_captured_first() -> None:
