@@ -97,7 +97,7 @@ class Watched:
                 self.rewritten += [] if all(map(torch.equal, written.pop(index), content(index))) else [index]
             upload(index, count, size)
 
-        masks.write = checked_write  # type: ignore[method-assign]
+        masks.write = checked_write  # type: ignore[method-assign, assignment]
         masks.upload = checked_upload  # type: ignore[method-assign]
 
 
@@ -263,7 +263,7 @@ def test_a_padding_row_writes_nothing_and_attends_to_nothing(llama: Path) -> Non
             wrong.extend(each for each in right if not bool(each.all()))
         return logits(tensors, cache)
 
-    step.decoder.logits = noted  # type: ignore[method-assign]
+    step.decoder.logits = noted  # type: ignore[method-assign, assignment]
     for index in range(3):
         submit(watched.engine, str(index), [5 + index, 6, 7], 9 + index, ignore_eos=True)
     finish(watched.engine)
