@@ -21,7 +21,8 @@ from sluice_engine.text.detokenizer import (
     token_bytes,
 )
 from sluice_engine.text.reasoning import OPENING
-from sluice_engine.text.template_budget import RENDER_SECONDS, TemplateFailed
+from sluice_engine.text.system_messages import with_one_system_message
+from sluice_engine.text.template_budget import RENDER_SECONDS, TemplateFailed, TemplateSlow
 from sluice_engine.text.truncation import encode_first
 from sluice_engine.tools import Dialect, Tool, dialect_of, why_dialect
 from sluice_engine.tools.generic_prompt import with_tools
@@ -118,7 +119,7 @@ class TextModel:
         elif tools:
             given["tools"] = [tool.as_json() for tool in tools]
         ids: list[int] = []
-        for text, plain in self._template.render(spoken, given, seconds):
+        for text, plain in _rendered(self._template, spoken, given, seconds):
             encoder = self._plain if plain else self._tokenizer
             ids.extend(_encoded(encoder, text))
         return ids
@@ -158,6 +159,20 @@ class TextModel:
         if self._table is None:
             return WindowDetokenizer(self._tokenizer, special_tokens=special_tokens)
         return ByteLevelDetokenizer(self._full_table if special_tokens else self._table)
+
+
+def _rendered(
+    template: ChatTemplate, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], seconds: float
+) -> list[tuple[str, bool]]:
+    try:
+        return template.render(messages, variables, seconds)
+    except TemplateSlow:
+        raise
+    except TemplateFailed:
+        fewer = with_one_system_message(messages)
+        if fewer is None:
+            raise
+        return template.render(fewer, variables, seconds)
 
 
 def load_text_model(folder: Path) -> TextModel:
