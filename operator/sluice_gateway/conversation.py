@@ -117,9 +117,21 @@ def _text(document: dict[str, Any]) -> bytes:
     parts, left = list[bytes](), MAX_TEXT
     for name in _TEXT_FIELDS:
         if left > 0:
-            parts.append(_rendered(document.get(name), left)[:left])
+            parts.append(_rendered(_prompt_of(document, name), left)[:left])
             left -= len(parts[-1])
     return b"".join(parts)
+
+
+def _prompt_of(document: dict[str, Any], name: str) -> Any:
+    """A field without the block that engines leave out, too: it differs between conversations, and stands before all."""
+    value = document.get(name)
+    if name != "system" or not isinstance(value, list):
+        return value
+    return [block for block in value if not _is_attribution(block)]
+
+
+def _is_attribution(block: Any) -> bool:
+    return isinstance(block, dict) and str(block.get("text")).startswith(contract.ATTRIBUTION)
 
 
 def _rendered(value: Any, most: int) -> bytes:

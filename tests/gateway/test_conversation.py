@@ -107,3 +107,16 @@ def test_the_text_is_bounded_and_a_longer_prompt_of_token_ids_begins_with_a_shor
     assert long.startswith(short)
     assert len(long) <= MAX_TEXT
     assert len(read_conversation(CHAT, body(messages=[{"role": "user", "content": "ä" * 3_000_000}])).text) <= MAX_TEXT
+
+
+def test_the_attribution_of_a_coding_agent_separates_no_conversations() -> None:
+    rules = {"type": "text", "text": "You are an agent."}
+
+    def text(*blocks: dict[str, str]) -> bytes:
+        sent = body(system=[*blocks, rules], messages=[{"role": "user", "content": "a"}])
+        return read_conversation(contract.PATH_MESSAGES, sent).text
+
+    first, second = (
+        {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1.{version};"} for version in ("1a0", "7c3")
+    )
+    assert text(first) == text(second) == text()

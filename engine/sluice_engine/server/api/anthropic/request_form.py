@@ -36,7 +36,6 @@ THOUGHTS: Final = ("thinking", "redacted_thinking")  # of earlier answers; chat 
 ROLES: Final = ("user", "assistant", "system")
 THINKS: Final = ("enabled", "disabled", "adaptive")
 
-ATTRIBUTION: Final = "x-anthropic-billing-header:"  # a block of Claude Code's system prompt, addressed to Anthropic
 CLEARED: Final = "clear_thinking_20251015"  # an edit of the context that leaves out thoughts, as chat templates do
 
 _STRING: Final[Object] = {"type": "string"}

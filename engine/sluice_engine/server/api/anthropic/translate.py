@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from sluice import contract
 from sluice_engine.server.api.anthropic import request_form as form
 from sluice_engine.server.api.fields import Object, boolean, invalid, only
 from sluice_engine.server.api.origins import Origins
@@ -71,7 +72,7 @@ def _system(system: Any) -> list[Object]:
     if isinstance(system, str):
         return [{"role": "system", "content": system}]
     texts = [_text_of(block, f"system[{place}]") for place, block in enumerate(_blocks(system, "system"))]
-    content = "".join(text for text in texts if not text.startswith(form.ATTRIBUTION))
+    content = "".join(text for text in texts if not text.startswith(contract.ATTRIBUTION))
     return [{"role": "system", "content": content}] if content else []
 
 
@@ -164,7 +165,8 @@ def _tools(tools: Any, origins: Origins) -> list[Object]:
             raise invalid(f"tools[{place}]", "must be an object with name and input_schema")
         if tool.get("type") not in (None, "custom"):
             raise Unsupported(
-                f"tools[{place}].type {tool['type']!r} is not supported: only tools that the client runs are.",
+                f"tools[{place}].type {tool['type']!r} is not supported: only tools that the client runs and that have an "
+                "input_schema are. Leave it out.",
                 param=f"tools[{place}].type",
             )
         only(tool, form.TOOL, f"tools[{place}].")
