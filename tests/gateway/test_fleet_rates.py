@@ -152,7 +152,7 @@ def test_a_document_names_what_was_used_of_late_and_a_removed_key_is_forgotten()
     rates = RateLimits(clock, 0.5)
     fleet = FleetRates(rates, lambda name: STORE.named(name) if name in keys else None, clock)
     rates.take(key_named("often"), "requests", 1)
-    clock.now += 9.0
+    clock.now += 2.0
     rates.take(key_named("rare"), "requests", 1)
     assert [use[0] for use in fleet.document()["uses"]] == ["often", "rare"]
     clock.now += 2.0

@@ -15,7 +15,7 @@ from sluice_gateway.replicas.read_access import ReadTokens
 
 PERIOD_SECONDS: Final = 0.5
 TIMEOUT_SECONDS: Final = 1.0
-MAX_BYTES: Final = 4 * 1024 * 1024  # 30,000 tenants within ten seconds
+MAX_BYTES: Final = 4 * 1024 * 1024  # 30,000 tenants within three seconds
 
 log = logging.getLogger("sluice.gateway")
 
