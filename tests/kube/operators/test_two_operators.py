@@ -49,10 +49,6 @@ def test_one_of_two_operators_leads_and_the_other_takes_over_where_it_ends(
     (standby,) = (each for each in operators if each is not leader)
     crd.request("POST", path(contract.KIND, NAMESPACE), document(BASE))
     wait_for("the children exist", lambda: replicas(crd) == 1)
-    for kind, name in (("ConfigMap", "chat-targets"), ("Service", "chat")):  # by watches of two namespaces
-        where = path(kind, NAMESPACE, name)
-        crd.request("DELETE", where)
-        wait_for(f"{kind} {name} is restored", partial(exists, crd, where), RESTORED)
     assert not standby.leads()
     wait_for("the standby knows the token", lambda: bool(standby.metrics()))
     assert not any("resource" in name for name in standby.metrics())
@@ -69,6 +65,10 @@ def test_one_of_two_operators_leads_and_the_other_takes_over_where_it_ends(
     wait_for("the other operator acts", lambda: replicas(crd) == 3)
     series = f'{contract.OPERATOR_RESOURCE_REPLICAS}{{name="chat",namespace="{NAMESPACE}",state="desired"}}'
     wait_for("the resource has its series", lambda: series in standby.metrics())
+    for kind, name in (("ConfigMap", "chat-targets"), ("Service", "chat")):  # by watches of two namespaces
+        where = path(kind, NAMESPACE, name)
+        crd.request("DELETE", where)
+        wait_for(f"{kind} {name} is restored", partial(exists, crd, where), RESTORED)
 
 
 def test_the_leader_makes_a_deleted_lease_anew_and_the_other_operator_never_acts_beside_it(
