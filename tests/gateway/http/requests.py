@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Final
 
+from sluice import contract
 from sluice_gateway.conversation import LARGE_BYTES
 
 CHAT: Final = "/v1/chat/completions"
@@ -251,6 +252,30 @@ def fields() -> dict[str, bytes]:
     return found
 
 
+def other_paths() -> dict[str, bytes]:
+    """The same faults on every path that takes a body; errors of some have another format."""
+    wrong = {
+        "empty": b"",
+        "an array": b"[]",
+        "no field": b"{}",
+        "another model": b'{"model": "other"}',
+        "a model that is no text": b'{"model": 5}',
+        "no other field": b'{"model": "tiny"}',
+        "wrong fields": b'{"model": "tiny", "messages": 5, "prompt": {}, "input": 5, "query": 5, "text_1": 5, "tokens": "a"}',
+    }
+    found = {
+        f"{fault} and {more} bytes on {path}": posted(body + b" " * more, path=path)
+        for path in contract.POSTED_PATHS
+        for fault, body in wrong.items()
+        for more in ([0, LARGE_BYTES] if fault != "empty" else [0])
+    }
+    for path in contract.POSTED_PATHS:
+        found[f"no type on {path}"] = head("Content-Length: 2", path=path) + b"{}"
+        found[f"too much on {path}"] = head(JSON, f"Content-Length: {LIMIT + 1}", "Connection: close", path=path)
+        found[f"GET on {path}"] = head(method="GET", path=path)
+    return found
+
+
 def schema(document: object) -> object:
     """A response format."""
     return {"type": "json_schema", "json_schema": {"name": "a", "schema": document}}
@@ -263,4 +288,5 @@ RAW: Final[dict[str, Callable[[], dict[str, bytes]]]] = {
     "bodies": bodies,
     "sizes": sizes,
     "fields": fields,
+    "other paths": other_paths,
 }

@@ -25,6 +25,7 @@ class Translated:
 
     def parse(self, body: Object, served_name: str) -> request_schema.Generation:
         """Parses the body as a chat. Raises BadRequest, Unsupported, NotFound."""
+        request_schema.check_model(body, served_name)  # first, as a gateway does, which chooses replicas by it
         chat, self._origins = self._translate(body)
         generation = request_schema.chat(chat, served_name)
         return structs.replace(generation, max_tokens_param=self._origins.of(generation.max_tokens_param))
