@@ -4,9 +4,9 @@ Usage: client.py REFERENCES.json MODEL SERVICE_URL [--pin URL...] [--each N] [--
 [--whole]
 
 Without --pin, `--each` clients send through the Service, one request after the other, until `--requests` are done,
-`--seconds` have passed, or the file STOP exists. With --pin, `--each` clients per pinned engine start one stream after the other on it. If the
-engine refuses, they continue through the Service, and the first refusal ends the start of new streams. --whole requests
-responses in one piece: those can be retried when an engine dies.
+`--seconds` have passed, or the file STOP exists. With --pin, `--each` clients per pinned engine start one stream after the
+other on it. If the engine refuses, they continue through the Service, and the first refusal ends the start of new streams.
+--whole requests responses in one piece: those can be retried when an engine dies.
 
 A request fails when its last attempt fails: the official client retries twice, on connection errors, 408, 409, 429 and
 5xx, never inside a stream. The last line is JSON: {requests, streams_pinned, retries, failed, seconds}.

@@ -1,7 +1,8 @@
 """`make aot` compiles the recorded kernels and rewrites table.csv. Needs torch and triton, and no GPU.
 
 Numbers of a known digest are kept, `--all` compiles them too. `--check` compiles nothing and tells whether the table
-belongs to the present sources; `--out FILE` writes elsewhere, for another version of Triton. Exit codes: 0, or 1 if the table is stale or a kernel misses a bar.
+belongs to the present sources; `--out FILE` writes elsewhere, for another version of Triton. Exit codes: 0, or 1 if the table
+is stale or a kernel misses a bar.
 """
 
 import argparse

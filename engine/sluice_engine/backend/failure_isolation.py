@@ -21,8 +21,8 @@ def isolate(
     """The results of `forward` by request for the rows that could be computed. `errors` receives one sentence for each
     other.
 
-    If the batch raises one of `faults`, its rows run one by one; other errors are raised. If it runs out of memory, its largest request fails and the rest is
-    retried.
+    If the batch raises one of `faults`, its rows run one by one; other errors are raised. If it runs out of memory, its
+    largest request fails and the rest is retried.
     """
     while rows:
         try:

@@ -219,8 +219,8 @@ class StepAttention(Protocol):
 
 
 class PagedAttention:
-    """The attention function that transformers calls. A backend replaces `decode`, `chunks` and `texts`, or sets `native`, which
-    computes the attention of all rows of a step including the KV write, where it supports the shapes.
+    """The attention function that transformers calls. A backend replaces `decode`, `chunks` and `texts`, or sets `native`,
+    which computes the attention of all rows of a step including the KV write, where it supports the shapes.
     """
 
     def __init__(

@@ -39,8 +39,8 @@ class LLM:
     """A loaded model: a folder, a GGUF file, a URI or a known name. Not thread-safe. Raises a
     `sluice_engine.errors.StartError` or `sluice_engine.sources.SourceError` when it cannot be loaded.
 
-    `options` are fields of `EngineOptions` and `Limits`: dtype, device, max_model_length, kv_size, kv_memory_fraction, block_size,
-    max_num_seqs, max_batched_tokens, threads and so on.
+    `options` are fields of `EngineOptions` and `Limits`: dtype, device, max_model_length, kv_size, kv_memory_fraction,
+    block_size, max_num_seqs, max_batched_tokens, threads and so on.
     """
 
     def __init__(self, model: str | Path, **options: Any) -> None:

@@ -22,7 +22,8 @@ class PromptLookup:
         self._key = 0  # the last NGRAM of them
 
     def draft(self, known: Sequence[int], most: int) -> tuple[int, ...]:
-        """At most `most` tokens that may follow `known`, which may only grow; () where its last NGRAM tokens occurred never before.
+        """At most `most` tokens that may follow `known`, which may only grow; () where its last NGRAM tokens occurred never
+        before.
 
         A repetition shorter than `most` is repeated.
         """

@@ -1,4 +1,5 @@
-"""Correctness cases of `route` and `moe`. Rows lie between NaN, weights of experts without rows are NaN, outputs are guarded."""
+"""Correctness cases of `route` and `moe`. Rows lie between NaN, weights of experts without rows are NaN, outputs are
+guarded."""
 
 from dataclasses import dataclass
 from typing import Final, Literal

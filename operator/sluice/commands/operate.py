@@ -31,8 +31,8 @@ def operate(
     """Run the operator for LLMDeployments until it receives a signal.
 
     Reads SLUICE_ENGINE_IMAGE, SLUICE_NAMESPACE (separated by commas; empty: all), SLUICE_INTERVAL_SECONDS, SLUICE_HEALTH_PORT,
-    SLUICE_MAX_UPGRADES, SLUICE_METRICS_RESOURCES, SLUICE_KEY_SECRET, POD_NAMESPACE and POD_NAME. Exits 0 on a signal, 1 when the Lease is lost or watching stops
-    working.
+    SLUICE_MAX_UPGRADES, SLUICE_METRICS_RESOURCES, SLUICE_KEY_SECRET, POD_NAMESPACE and POD_NAME. Exits 0 on a signal, 1 when
+    the Lease is lost or watching stops working.
     """
     try:
         from sluice_operator.runtime.process import main

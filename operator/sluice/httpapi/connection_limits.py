@@ -50,7 +50,8 @@ class ConnectionLimits:
 
 
 def raise_open_files() -> None:
-    """Raises the soft limit of open files to the sum of all connection limits, up to the hard limit: soft limits are often 1024."""
+    """Raises the soft limit of open files to the sum of all connection limits, up to the hard limit: soft limits are often
+    1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = MAX_CONNECTIONS + ADMIN_CONNECTIONS + OTHER_FILES
     most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)

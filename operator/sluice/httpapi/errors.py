@@ -1,5 +1,5 @@
-"""Errors of the HTTP API, of the engine and of the gateway. Each class maps to one HTTP status and has both bodies, OpenAI's and
-Anthropic's.
+"""Errors of the HTTP API, of the engine and of the gateway. Each class maps to one HTTP status and has both bodies, OpenAI's
+and Anthropic's.
 
 ApiError
 ├── BadRequest            400 invalid_request_error (param, code)

@@ -1,7 +1,8 @@
 """Where a request goes: to the best replica with room, or into the queue of its model until one has room.
 
-The same holds for a request that a replica has not answered, which goes only where it has not been. A replica has room while fewer requests are at it than its published concurrency limit. Its own queue is used by no gateway,
-because a request that waits there cannot start elsewhere sooner.
+The same holds for a request that a replica has not answered, which goes only where it has not been. A replica has room while
+fewer requests are at it than its published concurrency limit. Its own queue is used by no gateway, because a request that
+waits there cannot start elsewhere sooner.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""Bounds the retries of a gateway to a share of its traffic, so that they cannot multiply an overload (Google's SRE book, 21)."""
+"""Bounds the retries of a gateway to a share of its traffic, so that they cannot multiply an overload (Google's SRE book,
+21)."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """Verifies keys and counts rates for a whole fleet, by the same key file as the engines'.
 
-Of several gateways each grants its share of what all of them have left of a rate. With a token that the engines know, a request goes to an engine with
-its tenant's name instead of its key, and the engine counts no rates of its own.
+Of several gateways each grants its share of what all of them have left of a rate. With a token that the engines know, a
+request goes to an engine with its tenant's name instead of its key, and the engine counts no rates of its own.
 """
 
 import logging
@@ -37,7 +37,8 @@ class KeysInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KeyOptions:
-    """`gateways`: how many share the rates, until the cluster says it. `engine_token`: file with the token that the engines know."""
+    """`gateways`: how many share the rates, until the cluster says it. `engine_token`: file with the token that the engines
+    know."""
 
     api_keys: Path | None = None
     engine_token: Path | None = None

@@ -135,7 +135,8 @@ class FleetQueue:
         return Rejected(reason, max(LEAST_RETRY, seconds))
 
     def _room_for(self, item: Waiting) -> list[Waiting] | None:
-        """The requests of lower priority, or newer ones of its own, that make room for it, none if there is room; None if they do not suffice."""
+        """The requests of lower priority, or newer ones of its own, that make room for it, none if there is room; None if
+        they do not suffice."""
         found: list[Waiting] = []
         count, size = len(self._items) + 1, self.bytes + item.size
         lower = self._lowest_first(item)

@@ -1,4 +1,5 @@
-"""Parses an engine's `/kv_events`. The feed is taken from a replica that may be wrong in any way: nothing of it is unbounded."""
+"""Parses an engine's `/kv_events`. The feed is taken from a replica that may be wrong in any way: nothing of it is
+unbounded."""
 
 from typing import Annotated, Final
 

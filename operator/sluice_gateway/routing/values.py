@@ -24,9 +24,10 @@ class Prompt(NamedTuple):
 class Replica(NamedTuple):  # a tuple for speed: the simulator makes one per replica and request
     """A replica's load. Lengths in tokens.
 
-    `model` is the published step-time model, None before there is one. `other_zone`: it is known to be in another zone. `limit` is the number of requests that may run at
-    once. `ttft_target` is the SLO target in seconds. `prefill_tokens` counts the prompt tokens still to be computed for requests that have been sent there, without
-    the cached ones. `output_tokens` is the mean output of its finished requests.
+    `model` is the published step-time model, None before there is one. `other_zone`: it is known to be in another zone.
+    `limit` is the number of requests that may run at once. `ttft_target` is the SLO target in seconds. `prefill_tokens`
+    counts the prompt tokens still to be computed for requests that have been sent there, without the cached ones.
+    `output_tokens` is the mean output of its finished requests.
     """
 
     name: str

@@ -1,9 +1,10 @@
 """Every constant of the control law, in one frozen object: `LAW`.
 
 Each field states its unit, its source or the measurement behind it, and the rules that read it. `make
-bench-corpus ARGS='--variants constants'` measures what halving or doubling one does to attainment and cost. The constants of the performance
-model, which engines share, are in `sluice_perfmodel`. What a user may choose is in the spec and not here: the range of
-replicas, the memory of bursts, the KV occupancy target, the stabilization window and the idle time before scale to zero.
+bench-corpus ARGS='--variants constants'` measures what halving or doubling one does to attainment and cost. The constants of
+the performance model, which engines share, are in `sluice_perfmodel`. What a user may choose is in the spec and not here: the
+range of replicas, the memory of bursts, the KV occupancy target, the stabilization window and the idle time before scale to
+zero.
 """
 
 from dataclasses import dataclass

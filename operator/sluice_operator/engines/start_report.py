@@ -1,4 +1,5 @@
-"""Reads what a starting engine reports on /readyz about the download and the load of its model. Pure; the body is external input."""
+"""Reads what a starting engine reports on /readyz about the download and the load of its model. Pure; the body is external
+input."""
 
 import json
 from typing import Any, Final

@@ -32,7 +32,8 @@ class Verdict:
 def judge(spec: LLMDeploymentSpec, record: ModelRecord | NotChecked) -> Verdict:
     """Whether pods of the spec can serve the model of the record.
 
-    The memory is what the spec fixes: the container's limit, or that of the accelerators of its node selector. A dtype that is left to the engine counts as the checkpoint's, the smaller one of the two that it may choose.
+    The memory is what the spec fixes: the container's limit, or that of the accelerators of its node selector. A dtype that
+    is left to the engine counts as the checkpoint's, the smaller one of the two that it may choose.
     """
     if isinstance(record, NotChecked):
         return Verdict(not_checked=str(record))

@@ -1,7 +1,7 @@
 """Mounts what an engine needs to fetch a model: the Secrets of its source and the cache.
 
-Token and credentials are files and not variables, because the kubelet updates files in running pods: a corrected Secret ends the
-fault without a restart. As for other Secrets, a missing one is optional for the kubelet and reported by the engine.
+Token and credentials are files and not variables, because the kubelet updates files in running pods: a corrected Secret ends
+the fault without a restart. As for other Secrets, a missing one is optional for the kubelet and reported by the engine.
 """
 
 from typing import Final

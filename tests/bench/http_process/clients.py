@@ -1,7 +1,7 @@
 """The load: HTTP/1.1 clients over real sockets, in a process of their own.
 
-`python -m tests.bench.http_process.clients` reads one `Load` as JSON, runs it and prints a `Seen` as JSON. A client is a bare protocol
-that counts the events of a stream, so that two cores are enough for it and the server.
+`python -m tests.bench.http_process.clients` reads one `Load` as JSON, runs it and prints a `Seen` as JSON. A client is a bare
+protocol that counts the events of a stream, so that two cores are enough for it and the server.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
 """A request's remaining output length, predicted from earlier outputs of its tenant.
 
 Past-Future (Gong et al., ASPLOS'25): the lengths of the last finished requests are the distribution of the next ones,
-conditioned on the output so far. There each prediction is drawn at random; here every request keeps one quantile, from a low-discrepancy sequence over arrivals, so the requests that run together are a stratified
-sample and a plan depends on nothing but the past. The quantiles lie above MIN_QUANTILE: a peak that was underestimated
-costs a preemption, one that was overestimated only a place for a while (engine/LOG.md has both, measured).
+conditioned on the output so far. There each prediction is drawn at random; here every request keeps one quantile, from a
+low-discrepancy sequence over arrivals, so the requests that run together are a stratified sample and a plan depends on
+nothing but the past. The quantiles lie above MIN_QUANTILE: a peak that was underestimated costs a preemption, one that was
+overestimated only a place for a while (engine/LOG.md has both, measured).
 """
 
 import math

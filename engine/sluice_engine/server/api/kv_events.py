@@ -6,8 +6,9 @@
     event: reset     data: {"lost": 812}
 
 A gateway names a prompt by a header of its request. `blocks` are its leading full blocks that can be hit; a number stands for
-the same content until its removal. Another `engine` than that of an earlier feed has another cache. The ids of events are consecutive numbers; after a `reset`, which stands for events that
-a slow reader has lost, nothing of the events before it holds. The feed has no text and no tokens of prompts.
+the same content until its removal. Another `engine` than that of an earlier feed has another cache. The ids of events are
+consecutive numbers; after a `reset`, which stands for events that a slow reader has lost, nothing of the events before it
+holds. The feed has no text and no tokens of prompts.
 """
 
 import asyncio

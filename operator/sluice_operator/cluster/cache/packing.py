@@ -1,7 +1,7 @@
 """Objects as compressed JSON: no reader can change them, and they take little memory.
 
-The objects of one kind have most of their text in common. So each is compressed with the kind's first one as dictionary: a pod of 3,100 bytes takes
-380 instead of 1,250, and is read in 25 µs.
+The objects of one kind have most of their text in common. So each is compressed with the kind's first one as dictionary: a
+pod of 3,100 bytes takes 380 instead of 1,250, and is read in 25 µs.
 """
 
 import zlib

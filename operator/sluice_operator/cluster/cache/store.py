@@ -2,7 +2,8 @@
 
 An object is replaced only by a newer one. So neither an event from before the operator's own write nor two events in
 the wrong order can hide that write (the mutation cache of controller-runtime's users). Deletions are remembered for the
-same reason, until the next list. Objects are kept packed: they take a fiftieth of the memory of a dict, and no reader can change them.
+same reason, until the next list. Objects are kept packed: they take a fiftieth of the memory of a dict, and no reader can
+change them.
 """
 
 from collections import defaultdict

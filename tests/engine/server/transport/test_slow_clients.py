@@ -21,7 +21,8 @@ MOST_HELD = 64 * 1024 * 1024  # memory limit of the server for one such client
 
 
 def test_slow_headers_and_a_stalled_body_are_408_and_closed(request: pytest.FixtureRequest) -> None:
-    """At the servers and at the gateways before them. All cases run concurrently, because each takes the full deadline, which leaves room for a late timer."""
+    """At the servers and at the gateways before them. All cases run concurrently, because each takes the full deadline, which
+    leaves room for a late timer."""
     assert RECEIVE_SECONDS + REJECTION_SECONDS <= 27
     stalled = head(CHAT, "Content-Type: application/json", "Content-Length: 100") + b'{"model"'
     servers = [request.getfixturevalue(name) for name in SERVERS]
