@@ -16,7 +16,6 @@ from tests.kube.world import document
 
 NAMESPACE = "two-operators"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/sluice-operator"
-RESTORED = 30.0  # seconds within which a child is restored
 HANDOVER = 10.0  # seconds from the end of a leader, which releases its Lease, to the next one
 
 
@@ -68,7 +67,7 @@ def test_one_of_two_operators_leads_and_the_other_takes_over_where_it_ends(
     for kind, name in (("ConfigMap", "chat-targets"), ("Service", "chat")):  # by watches of two namespaces
         where = path(kind, NAMESPACE, name)
         crd.request("DELETE", where)
-        wait_for(f"{kind} {name} is restored", partial(exists, crd, where), RESTORED)
+        wait_for(f"{kind} {name} is restored", partial(exists, crd, where))
 
 
 def test_the_leader_makes_a_deleted_lease_anew_and_the_other_operator_never_acts_beside_it(
