@@ -34,8 +34,7 @@ _log = logging.getLogger(__name__)
 class EngineLoop:
     """A loaded model, its scheduler and its limits. Raises an `errors.StartError` when it cannot start.
 
-    `backend`: None picks the one of `options.device`. `others`: the other ranks of the model, which compute its plans too. It
-    changes process-wide state only while it loads and computes, so it may live in any importing process.
+    `backend`: None picks the one of `options.device`. `others`: the other ranks of the model, which compute its plans too.
     """
 
     def __init__(
