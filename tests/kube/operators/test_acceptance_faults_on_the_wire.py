@@ -118,15 +118,19 @@ def bare(server: ApiServer, namespace: str) -> Object:
 
 
 def test_row_429_500_503_and_cut_connections_on_the_wire_change_no_end(story: Story) -> None:
+    def all_came() -> bool:
+        faults = [fault for _, fault in story.wire.faults]
+        return {429, 500, 503, CUT, GONE} <= {each.status for each in faults} and any(each.is_late for each in faults)
+
     with judged(story.wire, drawn(7)):
-        for count in (2, 3):
+        changes = 0
+        while changes < 2 or not all_came():  # how many requests a change takes is chance
+            count, changes = story.other(), changes + 1
             story.scale(count)
             wait_for("the change is carried out", lambda count=count: story.replicas() == count)  # type: ignore[misc]
             story.wire.cut_watches()
         story.change(EDITED)
         wait_for("the last change is carried out", lambda: story.placed() == {"disk": "fast"})
-    assert {429, 500, 503, CUT, GONE} <= {fault.status for _, fault in story.wire.faults}
-    assert any(fault.is_late for _, fault in story.wire.faults)
     story.server.request("POST", path(contract.KIND, NAMESPACES[1]), document(EDITED))
     wait_for("another resource has its children", lambda: bool(deployment(story.server, NAMESPACES[1])))
     wait_for("both are equal", lambda: bare(story.server, NAMESPACES[0]) == bare(story.server, NAMESPACES[1]))

@@ -55,7 +55,10 @@ def api(served_without_keys: Served) -> Any:
     loaded = schemathesis.openapi.from_dict(given)
     loaded.config.update(base_url=f"http://127.0.0.1:{served_without_keys.port}")
     rejection = loaded.config.checks.negative_data_rejection
-    rejection.expected_statuses = [*rejection.expected_statuses, "413"]  # a list may be too long for the bound of bodies
+    rejection.expected_statuses = [
+        *rejection.expected_statuses,
+        "413",
+    ]  # a list may be too long for the bound of bodies
     return loaded
 
 
