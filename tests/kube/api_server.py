@@ -109,7 +109,7 @@ def running(folder: Path) -> Iterator[ApiServer]:
             f"--service-account-signing-key-file={accounts}", "--disable-admission-plugins=ServiceAccount",
         ],
     )  # fmt: skip
-    server = ApiServer(url, certificate, _kubeconfig(folder, url, certificate))
+    server = ApiServer(url, certificate, kubeconfig(folder, url, certificate))
     with ExitStack() as stack:
         log = stack.enter_context((folder / "log").open("wb"))
         for command in commands:
@@ -129,14 +129,16 @@ def _keys(folder: Path) -> tuple[Path, Path, Path]:
     return certificate, key, accounts
 
 
-def _kubeconfig(folder: Path, url: str, certificate: Path) -> Path:
+def kubeconfig(folder: Path, url: str, certificate: Path | None = None) -> Path:
+    """A file that leads its reader as an administrator to this URL; over HTTP there is no certificate."""
     named = {"name": "test"}
+    cluster = {"server": url} | ({} if certificate is None else {"certificate-authority": str(certificate)})
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
         "contexts": [named | {"context": {"cluster": "test", "user": "test"}}],
-        "clusters": [named | {"cluster": {"server": url, "certificate-authority": str(certificate)}}],
+        "clusters": [named | {"cluster": cluster}],
         "users": [named | {"user": {"token": TOKEN}}],
     }
     path = folder / "kubeconfig"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from sluice_engine.backend.cpu.backend import CpuBackend
 from sluice_engine.backend.cuda.backend import CudaBackend
@@ -18,6 +17,7 @@ from sluice_perfmodel.model_memory import parameters_of
 from tests.engine.backend.cuda.simulated_device import FixedMemory
 from tests.engine.families import FAMILIES, save
 from tests.engine.oracle import Oracle, finish, options, submit
+from tests.engine.quantised.damage import LAYER, damaged
 from tests.engine.quantised.packer import Format, quantise_folder
 
 FORMATS = {
@@ -93,9 +93,6 @@ def test_what_is_not_served_is_named_with_what_is(change: dict[str, object], wor
         load_model(options(folder), CpuBackend())
 
 
-LAYER = "model.layers.1.mlp.up_proj"
-
-
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -108,21 +105,6 @@ LAYER = "model.layers.1.mlp.up_proj"
     ],
 )
 def test_a_damaged_checkpoint_names_its_layer(fault: str, words: str, tmp_path: Path) -> None:
-    folder, dense = quantise_folder(save(FAMILIES["llama"](), tmp_path / "source"), tmp_path, Format("gptq", 4))
-    file = folder / "model.safetensors"
-    weights = load_file(file)
-    if fault == "no zeros":
-        del weights[f"{LAYER}.qzeros"]
-    elif fault == "scales":
-        weights[f"{LAYER}.scales"] = weights[f"{LAYER}.scales"][:1].clone()
-    elif fault == "g_idx":
-        weights[f"{LAYER}.g_idx"][3] = 2
-    elif fault == "floats":
-        weights[f"{LAYER}.qweight"] = weights[f"{LAYER}.qweight"].float()
-    elif fault == "no layer":
-        weights = {name: tensor for name, tensor in weights.items() if not name.startswith(LAYER)}
-    else:
-        weights = load_file(dense / "model.safetensors")
-    save_file(weights, file, {"format": "pt"})
+    folder = damaged(fault, tmp_path)
     with pytest.raises(ModelInvalid, match=words):
         load_model(options(folder), CpuBackend())

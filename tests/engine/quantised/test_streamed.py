@@ -17,8 +17,9 @@ from sluice_engine.model import attention
 from sluice_engine.model.pretrained import from_folder
 from tests.engine.backend.cuda.test_weights import GROWTH, read, tensors
 from tests.engine.families import FAMILIES, SMALL, save
+from tests.engine.quantised.damage import LAYER, damaged
 from tests.engine.quantised.packer import Format, quantise_folder
-from tests.engine.quantised.test_checkpoint import FORMATS, LAYER
+from tests.engine.quantised.test_checkpoint import FORMATS
 
 CASES = {(family, "gptq, 4 bits") for family in FAMILIES} | {("llama", name) for name in FORMATS}
 
@@ -80,24 +81,7 @@ def test_a_layer_in_several_files_is_one_weight(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_checkpoint_names_its_layer(fault: str, words: str, tmp_path: Path) -> None:
-    folder, dense = quantise_folder(save(FAMILIES["llama"](), tmp_path / "source"), tmp_path, Format("gptq", 4))
-    file = folder / "model.safetensors"
-    weights = load_file(file)
-    if fault == "no zeros":
-        del weights[f"{LAYER}.qzeros"]
-    elif fault == "g_idx":
-        weights[f"{LAYER}.g_idx"][3] = 2
-    elif fault == "no layer":
-        weights = {name: tensor for name, tensor in weights.items() if not name.startswith(LAYER)}
-    elif fault == "shape":
-        weights[f"{LAYER}.qweight"] = weights[f"{LAYER}.qweight"][:4].clone()
-    elif fault == "flat":
-        weights[f"{LAYER}.qweight"] = weights[f"{LAYER}.qweight"].flatten()
-    elif fault == "dense":
-        weights = load_file(dense / "model.safetensors")
-    save_file(weights, file, {"format": "pt"})
-    if fault == "short":
-        file.write_bytes(file.read_bytes()[:-100])
+    folder = damaged(fault, tmp_path)
     with pytest.raises(ModelInvalid, match=words):
         read(folder)
 

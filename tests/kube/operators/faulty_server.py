@@ -5,7 +5,6 @@ carried out. Everything else is passed on, watches included.
 """
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
-from tests.kube.api_server import TOKEN, ApiServer, free_ports
+from tests.kube.api_server import ApiServer, free_ports, kubeconfig
 
 CUT: Final = 0  # in place of a status: the connection ends without an answer
 SILENT: Final = -1  # the request is never answered
@@ -150,7 +149,7 @@ def faulty(server: ApiServer, folder: Path) -> Iterator[FaultyServer]:
     """The server, without faults at first, until the block ends."""
     (port,) = free_ports(1)
     folder.mkdir(exist_ok=True)
-    found = FaultyServer(server, _kubeconfig(folder, f"http://127.0.0.1:{port}"))
+    found = FaultyServer(server, kubeconfig(folder, f"http://127.0.0.1:{port}"))
     started, stopped = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
@@ -190,18 +189,3 @@ async def _faulty(request: web.Request, fault: Fault) -> web.StreamResponse:
         return web.json_response({"type": "ERROR", "object": status})
     headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
     return web.json_response(status, status=fault.status, headers=headers)
-
-
-def _kubeconfig(folder: Path, url: str) -> Path:
-    named = {"name": "test"}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "contexts": [named | {"context": {"cluster": "test", "user": "test"}}],
-        "clusters": [named | {"cluster": {"server": url}}],
-        "users": [named | {"user": {"token": TOKEN}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(json.dumps(document))
-    return path
