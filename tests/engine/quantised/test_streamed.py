@@ -130,3 +130,10 @@ def test_progress_counts_the_bytes_of_the_files(tmp_path: Path) -> None:
     read(folder, seen=seen)
     files = load_file(folder / "model.safetensors")
     assert seen[-1] == (sum(each.nbytes for each in files.values()),) * 2
+
+
+def test_an_empty_tensor_keeps_its_dtype(tmp_path: Path) -> None:
+    file = tmp_path / "weights"
+    file.touch()
+    read_back = stored.StoredTensor(file, 0, torch.int32, (0, 4), 0).read()
+    assert (read_back.dtype, read_back.shape) == (torch.int32, (0, 4))

@@ -41,7 +41,11 @@ class StoredTensor:
             raw = bytearray(file.read(self.size))
         if len(raw) < self.size:
             raise FileEndsEarly
-        return torch.frombuffer(raw, dtype=self.dtype).view(self.shape) if raw else torch.empty(self.shape)
+        return (
+            torch.frombuffer(raw, dtype=self.dtype).view(self.shape)
+            if raw
+            else torch.empty(self.shape, dtype=self.dtype)
+        )
 
 
 @dataclass(frozen=True, slots=True)
