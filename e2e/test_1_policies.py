@@ -1,4 +1,4 @@
-"""Part 1, continued: who reaches which port by the NetworkPolicies of the release and of `chat`."""
+"""Part 1, continued: who reaches which port by the NetworkPolicies of the release and of `chat`, in both directions."""
 
 from collections.abc import Iterator
 
@@ -26,6 +26,12 @@ WAYS = (
     ("stranger", "gateway", SERVED, True),
     ("stranger", "gateway", contract.GATEWAY_ADMIN_PORT, False),
     ("stranger", "operator", SERVED, False),
+    # The probed pod listens at this port; the model is on a volume.
+    ("engine", "probed", contract.ADMIN_PORT, False),
+    ("gateway", "probed", contract.ADMIN_PORT, False),
+    ("operator", "probed", contract.ADMIN_PORT, False),
+    ("engine", "gateway", SERVED, False),
+    ("operator", "engine", contract.DATA_PORT, False),
 )
 
 

@@ -63,8 +63,10 @@ class Operator:
             f"engine.image.repository={self._settings.image_prefix}/engine",
             f"engine.image.tag={self._settings.image_tag}",
         )
+        # The suite's clients are in the models' namespace and call their Services beside the gateway.
+        clients = _set("networkPolicy.namespaceClients=Always") if chart == CHART else []
         command = ("helm", verb, self.release, str(chart), "--namespace", self.namespace, "--wait", "--timeout", "400s")
-        run(*command, *images, *options, timeout=420)
+        run(*command, *images, *clients, *options, timeout=420)
         say(f"helm {verb} {self.release}: ready")
 
     def _crd_values(self) -> list[str]:

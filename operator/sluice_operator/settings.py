@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _PEER_FIELDS: Final = {"podSelector", "namespaceSelector", "ipBlock"}  # of a NetworkPolicyPeer
+_INGRESS_LISTS: Final = ("admin", "data")
+_EGRESS_LISTS: Final = ("dns", "sources", "telemetry")
+_NETWORK_FIELDS: Final = {*_INGRESS_LISTS, "namespaceClients", "egress"}
 _MONITOR_FIELDS: Final = {"labels", "intervalSeconds"}
 
 
@@ -18,12 +21,28 @@ class InvalidSettings(ValueError):
     """An environment variable has an invalid value. The message names the variable and the valid values."""
 
 
+Peers = tuple[dict[str, Any], ...]  # of a NetworkPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class EgressPeers:
+    """What engine pods may connect to. Empty peers are everyone, except link-local addresses where that is no DNS server."""
+
+    dns: Peers = ()
+    sources: Peers = ()  # of models that engines download
+    telemetry: Peers = ()  # OpenTelemetry collectors, of engines with the endpoint of one
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkPeers:
-    """Who may connect to engine pods, as peers of a NetworkPolicy. The chart knows their namespaces and labels."""
+    """Who may connect to engine pods, and to whom they may. The chart knows the namespaces and labels of the release."""
 
-    admin: tuple[dict[str, Any], ...]  # operator, gateway, Prometheus; never empty, which would mean everyone
-    data: tuple[dict[str, Any], ...] = ()  # gateway and further clients, beside the engines' own namespace
+    admin: Peers  # operator, gateway, Prometheus; never empty, which would mean everyone
+    data: Peers = ()  # gateway and further clients
+    namespace_clients: str = (
+        "Always"  # pods of an engine's own namespace: Always, TLS (only with a certificate) or Never
+    )
+    egress: EgressPeers | None = EgressPeers()  # None: engines may connect to everyone
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +81,7 @@ class Settings:
     lease_name: str = "sluice-operator"  # one per release, so that two releases can share a namespace
     pod_name: str = "sluice-operator"  # holder identity in the Lease
     gateway_service: str = ""  # Service of the gateways in pod_namespace; empty: no gateway holds requests
+    gateway_url: str = ""  # of that Service, for clients; empty: there is none
     key_secret: str = "sluice-operator-key"  # Secret in pod_namespace with the operator's key
     keyring_secret: str = "sluice-operator-keyring"  # Secret in pod_namespace with it and the keys before it
     health_port: int = 8080
@@ -94,6 +114,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         lease_name=_object_name(env, "SLUICE_LEASE_NAME", default.lease_name),
         pod_name=env.get("POD_NAME") or env.get("HOSTNAME") or default.pod_name,
         gateway_service=env.get("SLUICE_GATEWAY_SERVICE", ""),
+        gateway_url=_url(env, "SLUICE_GATEWAY_URL", default.gateway_url),
         key_secret=env.get("SLUICE_KEY_SECRET") or default.key_secret,
         keyring_secret=env.get("SLUICE_KEYRING_SECRET") or default.keyring_secret,
         metrics_auth=_choice(env, "SLUICE_METRICS_AUTH", ("policy", "token")),
@@ -169,17 +190,29 @@ def _network_peers(env: Mapping[str, str], name: str) -> NetworkPeers | None:
         given = json.loads(text)
     except ValueError:
         given = None
-    is_complete = isinstance(given, dict) and set(given) == {"admin", "data"}
-    if not is_complete or not all(isinstance(peers, list) for peers in given.values()) or not given["admin"]:
+    fields: dict[str, Any] = given if isinstance(given, dict) else {}
+    fields = {"namespaceClients": "Always", "egress": {}, **fields}  # which charts before them had
+    egress = fields["egress"]
+    lists = {each: fields.get(each) for each in _INGRESS_LISTS}
+    lists |= {each: (egress or {}).get(each, []) for each in _EGRESS_LISTS} if isinstance(egress, dict | None) else {}
+    is_complete = set(fields) == _NETWORK_FIELDS and set(lists) == {*_INGRESS_LISTS, *_EGRESS_LISTS, *(egress or ())}
+    is_complete = is_complete and fields["namespaceClients"] in ("Always", "TLS", "Never")
+    if not is_complete or not all(isinstance(peers, list) for peers in lists.values()) or not lists["admin"]:
         raise InvalidSettings(
-            f'{name} is {text!r}: it must be JSON such as {{"admin": [PEER], "data": []}} with at least one admin peer'
+            f'{name} is {text!r}: it must be JSON such as {{"admin": [PEER], "data": [], "namespaceClients": "Always", '
+            f'"egress": {{"dns": [], "sources": [], "telemetry": []}}}} with at least one admin peer'
         )
-    for peer in (*given["admin"], *given["data"]):
+    for peer in (each for peers in lists.values() for each in peers or ()):
         if not isinstance(peer, dict) or not peer or set(peer) - _PEER_FIELDS:
             raise InvalidSettings(
                 f"{name} has the peer {peer!r}: it must have podSelector, namespaceSelector or ipBlock"
             )
-    return NetworkPeers(admin=tuple(given["admin"]), data=tuple(given["data"]))
+    return NetworkPeers(
+        admin=tuple(fields["admin"]),
+        data=tuple(fields["data"]),
+        namespace_clients=fields["namespaceClients"],
+        egress=None if egress is None else EgressPeers(*(tuple(lists[each] or ()) for each in _EGRESS_LISTS)),
+    )
 
 
 def _images(env: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:

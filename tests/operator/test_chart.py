@@ -23,6 +23,7 @@ from sluice_operator.settings import PodMonitorSettings, from_environment
 CHART = Path(__file__).parents[2] / "charts/sluice"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = (CHART / "values.yaml").read_text()
+POLICY = yaml.safe_load(VALUES)["networkPolicy"]
 HELPERS = (CHART / "templates/_helpers.tpl").read_text()
 RBAC = (CHART / "templates/rbac.yaml").read_text()
 DEPLOYMENT = (CHART / "templates/deployment.yaml").read_text()
@@ -89,7 +90,8 @@ def test_the_defaults_fit_their_schema() -> None:
     "wrong",
     [
         {"intervalSeconds": 0},
-        {"networkPolicy": {"enabled": True, "metricsFrom": [{}], "clientsFrom": []}},
+        {"networkPolicy": POLICY | {"metricsFrom": [{}]}},
+        {"networkPolicy": POLICY | {"egress": {}}},
         {"watchNamespace": "Not A Name"},
         {"watchNamespaces": ["Not A Name"]},
         {"image": {"repository": ""}},
@@ -135,7 +137,8 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
             "SLUICE_READ_SECRET": "r",
             "SLUICE_LEASE_NAME": "blue",
             "SLUICE_GATEWAY_SERVICE": "gw",
-            "SLUICE_NETWORK_PEERS": '{"admin": [{"podSelector": {}}], "data": []}',
+            "SLUICE_GATEWAY_URL": "http://gw.sluice:80",
+            "SLUICE_NETWORK_PEERS": '{"admin": [{"podSelector": {}}], "data": [], "namespaceClients": "TLS", "egress": null}',
             "SLUICE_POD_MONITOR": '{"labels": {"release": "prometheus"}, "intervalSeconds": 30}',
         }
     )
@@ -150,14 +153,13 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
         "HUB_ENDPOINT",
         "METRICS_RESOURCES",
         "PROFILE",
-        "LOG_LEVEL",
-        "LOG_FORMAT",
+        *("LOG_LEVEL", "LOG_FORMAT"),
         "KEY_SECRET",
         "KEYRING_SECRET",
         "METRICS_AUTH",
         "READ_SECRET",
         "LEASE_NAME",
-        "GATEWAY_SERVICE",
+        *("GATEWAY_SERVICE", "GATEWAY_URL"),
         "NETWORK_PEERS",
         "POD_MONITOR",
     }
@@ -167,7 +169,8 @@ def test_the_operator_reads_what_the_chart_sets() -> None:
     assert (settings.pod_ids, settings.max_upgrades, settings.metrics_resources) == ("Cluster", 3, 7)
     assert (settings.hub_endpoint, settings.accelerator_budget) == ("http://hub", "nvidia.com/gpu=8")
     assert (settings.key_secret, settings.lease_name, settings.gateway_service) == ("k", "blue", "gw")
-    assert (settings.metrics_auth, settings.read_secret, settings.keyring_secret) == ("token", "r", "ring")
+    assert (settings.metrics_auth, settings.read_secret, settings.gateway_url) == ("token", "r", "http://gw.sluice:80")
+    assert settings.keyring_secret == "ring"
     assert settings.network_peers is not None
     assert settings.pod_monitor == PodMonitorSettings(labels=(("release", "prometheus"),), interval_seconds=30)
     assert f"containerPort: {settings.health_port}" in DEPLOYMENT

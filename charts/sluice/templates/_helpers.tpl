@@ -151,7 +151,58 @@ podSelector:
 {{- define "sluice.networkPeers" -}}
 {{- $operator := list (include "sluice.operator.peer" . | fromYaml) -}}
 {{- $gateway := .Values.gateway.enabled | ternary (list (include "sluice.gateway.peer" . | fromYaml)) list -}}
-{{- dict "admin" (concat $operator $gateway .Values.networkPolicy.metricsFrom) "data" (concat $gateway .Values.networkPolicy.clientsFrom | default list) | toJson -}}
+{{- $clients := .Values.networkPolicy.namespaceClients -}}
+{{- if eq $clients "Auto" -}}
+{{- $clients = .Values.gateway.enabled | ternary "TLS" "Always" -}}
+{{- end -}}
+{{- $egress := dict -}}
+{{- with .Values.networkPolicy.egress -}}
+{{- if .enabled -}}
+{{- $_ := set $egress "egress" (dict "dns" .dnsTo "sources" .sourcesTo "telemetry" .telemetryTo) -}}
+{{- end -}}
+{{- end -}}
+{{- dict "admin" (concat $operator $gateway .Values.networkPolicy.metricsFrom) "data" (concat $gateway .Values.networkPolicy.clientsFrom | default list) "namespaceClients" $clients "egress" (get $egress "egress" | default nil) | toJson -}}
+{{- end -}}
+
+{{- /* Egress rules of operator and gateway: DNS, the API server and what else an argument names. Argument: (list root targets),
+targets: JSON objects with the peers under "to" (empty: everywhere but link-local addresses) and "ports". */ -}}
+{{- define "sluice.egress" -}}
+{{- $root := index . 0 -}}
+{{- $egress := $root.Values.networkPolicy.egress -}}
+{{- $any := list (dict "namespaceSelector" dict) (dict "ipBlock" (dict "cidr" "0.0.0.0/0" "except" (list "169.254.0.0/16"))) (dict "ipBlock" (dict "cidr" "::/0" "except" (list "fe80::/10" "fd00:ec2::254/128"))) -}}
+- ports: # DNS, also behind a Service that translates its port as OpenShift's does
+    - {port: 53, protocol: UDP}
+    - {port: 53, protocol: TCP}
+    - {port: 5353, protocol: UDP}
+    - {port: 5353, protocol: TCP}
+  {{- with $egress.dnsTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+- ports: # the API server
+    {{- range $egress.apiServerPorts }}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
+  {{- with $egress.apiServerTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- range index . 1 }}
+- ports:
+    {{- toYaml .ports | nindent 4 }}
+  to:
+    {{- toYaml (.to | default $any) | nindent 4 }}
+{{- end }}
+{{- end -}}
+
+{{- /* JSON: the engine pods of all managed namespaces as a peer. */ -}}
+{{- define "sluice.engine.peer" -}}
+{{- $namespaces := include "sluice.namespaces" . | fromJsonArray -}}
+{{- $selector := dict -}}
+{{- if $namespaces -}}
+{{- $selector = dict "matchExpressions" (list (dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" $namespaces)) -}}
+{{- end -}}
+{{- dict "namespaceSelector" $selector "podSelector" (dict "matchLabels" (dict "app.kubernetes.io/name" "sluice-engine")) | toJson -}}
 {{- end -}}
 
 {{- /* What the operator makes PodMonitors of engines by; empty: it makes none. */ -}}

@@ -149,7 +149,8 @@ class LLMDeploymentStatus(Model):
     selector: str | None = None
     """selector is the label selector of the engine pods, for the scale subresource."""
     url: str | None = None
-    """url is the base URL for clients inside the cluster."""
+    """url is the base URL for clients inside the cluster: of the own Service, or of the gateway where a NetworkPolicy closes
+    that to clients."""
     model: ModelStatus | None = None
     """model is the revision that the pods serve, for a model that they fetch."""
     image: Annotated[str | None, Field(max_length=1024)] = None

@@ -128,6 +128,7 @@ class Reconciler:
             parse_errors=parse_errors,
             conflict=conflict,
             unrouted=elsewhere,
+            gateway_url="" if target is None or elsewhere else _gateway_url(target.resource, context),
             fleet=fleet,
             rollout=rollout_of(fleet.deployment, None, None),
             estimates_problem=self.states[key].saved.problem,
@@ -300,6 +301,12 @@ def _render(
     policy = [] if peers is None else [render.network_policy(resource, peers)]
     defaults = pod_defaults(default_image(resource, context), context)
     return [*policy, *render.children(resource, defaults=defaults, replicas=replicas, token=token, fetched=fetched)]
+
+
+def _gateway_url(resource: LLMDeployment, context: Context) -> str:
+    """The URL of the gateways if the resource's own Service is closed to clients, else empty."""
+    peers, url = context.settings.network_peers, context.settings.gateway_url
+    return url if peers is not None and not render.has_namespace_clients(resource, peers) else ""
 
 
 def log_decision(key: Key, decision: Decision, context: Context) -> None:

@@ -10,7 +10,7 @@ from sluice_operator.api import LLMDeployment
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
 from sluice_operator.render.access.admin_secret import build_admin_secret, build_read_secret, build_sentinel
-from sluice_operator.render.access.network_policy import build_network_policy
+from sluice_operator.render.access.network_policy import build_network_policy, has_namespace_clients
 from sluice_operator.render.access.service_account import build_service_account
 from sluice_operator.render.canary import canary_deployment, canary_service, shared
 from sluice_operator.render.deployment import build_deployment
@@ -32,6 +32,7 @@ __all__ = [
     "children",
     "deletion_cost",
     "estimates",
+    "has_namespace_clients",
     "names",
     "network_policy",
     "pod_monitor",

@@ -52,7 +52,7 @@ def build(key: Key, facts: Facts, previous: Mapping[str, Any], update: Update) -
         "readyReplicas": facts.fleet.ready,
         "desiredReplicas": desired,
         "selector": names.selector_text(key.name),
-        "url": f"{names.url(key.namespace, key.name, _scheme(facts))}/v1",
+        "url": _url(key, facts, previous),
         "decisions": decisions,
         "conditions": listed,
     }
@@ -112,5 +112,10 @@ def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {str(entry.get("type")): entry for entry in status.get("conditions") or ()}
 
 
-def _scheme(facts: Facts) -> str:
-    return "https" if facts.spec is not None and facts.spec.auth.tls_secret_ref is not None else "http"
+def _url(key: Key, facts: Facts, previous: Mapping[str, Any]) -> str:
+    """The URL for clients. A resource that does not parse keeps it."""
+    if facts.spec is None and previous.get("url"):
+        return str(previous["url"])
+    has_certificate = facts.spec is not None and facts.spec.auth.tls_secret_ref is not None
+    own = names.url(key.namespace, key.name, "https" if has_certificate else "http")
+    return f"{facts.gateway_url or own}/v1"

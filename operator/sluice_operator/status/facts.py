@@ -22,6 +22,7 @@ class Facts:
     parse_errors: tuple[str, ...] = ()  # one sentence each
     conflict: str = ""  # the object of another owner that has the name of a child
     unrouted: str = ""  # the older resource of another namespace whose served name it has, so that no gateway serves it
+    gateway_url: str = ""  # where clients reach the model, if a NetworkPolicy closes its own Service to them
     model_problem: Problem | None = None  # no pod of this spec could serve its model, so none is started
     model_not_checked: str = ""  # why the model was not checked before there are pods, as a clause
     write_error: str = ""  # the operator's write that the API server rejected, and the reason

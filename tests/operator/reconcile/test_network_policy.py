@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from sluice_operator.cluster.client import Object
 from sluice_operator.reconcile.reconciler import Reconciler
 from sluice_operator.settings import NetworkPeers
@@ -56,6 +58,26 @@ async def test_an_operator_without_policies_removes_the_one_of_its_predecessor_o
     cluster.writes.clear()
     await successor.reconcile(KEY)
     assert not any("NetworkPolicy" in what for what in cluster.writes)
+
+
+@pytest.mark.parametrize(
+    ("clients", "url"),
+    [
+        ("Always", "http://chat.ns.svc:8000/v1"),
+        ("TLS", "http://gw.sluice.svc:80/v1"),
+        ("Never", "http://gw.sluice.svc:80/v1"),
+    ],
+)
+async def test_the_url_of_the_status_is_one_that_the_policy_opens_to_clients(clients: str, url: str) -> None:
+    cluster, gateway = cluster_with(), "http://gw.sluice.svc:80"
+    peers = replace(PEERS, namespace_clients=clients)
+    reconciler = operator_with(peers, cluster)
+    context = replace(reconciler.context, settings=replace(reconciler.context.settings, gateway_url=gateway))
+    await Reconciler(context).reconcile(KEY)
+    assert cluster.status["url"] == url
+    cluster.edit(replicas=-1)
+    await Reconciler(context).reconcile(KEY)
+    assert cluster.status["url"] == url
 
 
 async def test_a_users_policy_of_that_name_is_not_removed() -> None:

@@ -25,6 +25,21 @@ VARIANTS: Final = {
     "two_namespaces": ("--set", "watchNamespaces={apps,models}"),
     "no_gateway": ("--set", "gateway.enabled=false"),
     "no_policies": ("--set", "networkPolicy.enabled=false"),
+    "named_egress": (
+        *(
+            "--set-json",
+            'networkPolicy.egress.dnsTo=[{"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}]',
+        ),
+        *("--set-json", 'networkPolicy.egress.sourcesTo=[{"ipBlock": {"cidr": "198.51.100.0/24"}}]'),
+        *(
+            "--set-json",
+            'networkPolicy.egress.telemetryTo=[{"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "otel"}}}]',
+        ),
+        *("--set-json", 'networkPolicy.egress.apiServerTo=[{"ipBlock": {"cidr": "192.0.2.0/28"}}]'),
+        *("--set-json", "networkPolicy.egress.apiServerPorts=[6443]"),
+        *("--set", "networkPolicy.namespaceClients=Never,tracing.endpoint=http://otel.monitoring:4318"),
+    ),
+    "open_egress": ("--set", "networkPolicy.egress.enabled=false,networkPolicy.namespaceClients=Always"),
     "monitored": (
         *_MONITORS,
         *("--set", "metrics.monitors.labels.release=prometheus,metrics.rules.labels.release=prometheus"),
