@@ -75,6 +75,7 @@ PATH_KV_EVENTS: Final = "/kv_events"  # server-sent events; the fields are in sl
 TYPE_EVENTS: Final = "text/event-stream"
 PATH_HELD: Final = "/held"  # of a gateway in a cluster
 PATH_RATES: Final = "/rates"  # of a gateway
+PATH_PROMPTS: Final = "/prompts"  # of a gateway
 
 HEADER_REQUEST_ID: Final = "x-request-id"
 HEADER_REQUEST_ID_ANTHROPIC: Final = "request-id"  # the same beside it, on Anthropic's paths
@@ -319,6 +320,11 @@ HELD_HEARTBEAT_SECONDS: Final = 5.0
 
 # What a gateway has used of the tenants' rates, for the other gateways; with the same token as /held:
 # {"start": name of this process, "uses": [[tenant, "requests" or "tokens", sum since the start, left in the fleet]]}
+
+# --- GET /prompts?after=START:NUMBER -----------------------------------------------------------------------------
+
+# The prompts that a gateway has sent after that one, as hashes, for the other gateways; with the same token:
+# {"start": name of this process, "last": number, "prompts": [[replica, tokens of a step, hashes of the steps in base64]]}
 
 # --- PATCH /limits ---------------------------------------------------------------------------------------------
 

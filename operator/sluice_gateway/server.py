@@ -9,7 +9,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import aiohttp
 from aiohttp import web
@@ -20,13 +20,14 @@ from sluice.httpapi.connection import HttpServer
 from sluice.httpapi.connection_limits import RECEIVE_SECONDS, WRITE_SECONDS, ConnectionLimits
 from sluice.tracing import Tracing
 from sluice_gateway.admin import AdminRoutes
-from sluice_gateway.catalog.base import Catalog
+from sluice_gateway.catalog.base import AdminHandler, Catalog
 from sluice_gateway.catalog.model_routes import ModelRoutes
 from sluice_gateway.forwarding.proxy import Proxy, ProxyOptions
 from sluice_gateway.holding import HoldQueue
 from sluice_gateway.keys.gatekeeper import Gatekeeper, KeyOptions
-from sluice_gateway.keys.rate_exchange import RateExchange
 from sluice_gateway.metrics import GatewayMetrics
+from sluice_gateway.peers.documents import Asking, PeerReader
+from sluice_gateway.peers.sent_prompts import ReadPrompts
 from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.rejection_log import RejectionLog
 from sluice_gateway.replicas.backend import Backend
@@ -98,7 +99,12 @@ class Gateway:
         self.fleet.shared_by(options.keys.gateways)
         self._read_tokens = ReadTokens(options.reads.key, options.reads.token)
         self._gatekeeper = Gatekeeper(options.keys)
-        more = {contract.PATH_RATES: self._gatekeeper.serve_rates, **({} if catalog is None else catalog.admin_routes)}
+        self._read_prompts = ReadPrompts()
+        more: dict[str, AdminHandler] = {
+            contract.PATH_RATES: self._gatekeeper.serve_rates,
+            contract.PATH_PROMPTS: self._serve_prompts,
+            **({} if catalog is None else catalog.admin_routes),
+        }
         self._admin = AdminRoutes(
             self.fleet,
             (lambda: self._hold_queue.held) if catalog is None else catalog.held,
@@ -164,11 +170,13 @@ class Gateway:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         self.scraper = Scraper(self._session, self.fleet, tokens=self._read_tokens)
-        self.rate_exchange = RateExchange(self._session, self._gatekeeper.rates, self._read_tokens)
+        self.rates_of_others, self.prompts_of_others = self._readers(self._session)
         try:
             await self.scraper.scrape()  # before the first request: until then any replica may have any model
-            tasks = (self.scraper.run(), self._gatekeeper.follow(), self.rate_exchange.run())
-            self._tasks = [asyncio.create_task(each) for each in tasks]
+            readers = (self.rates_of_others.run(), self.prompts_of_others.run())
+            self._tasks = [
+                asyncio.create_task(each) for each in (self.scraper.run(), self._gatekeeper.follow(), *readers)
+            ]
             if self._options.kv_feeds is not None:
                 feeds = KvFeeds(self._session, self.fleet, self._read_tokens, self._options.kv_feeds)
                 self._tasks.append(asyncio.create_task(feeds.run()))
@@ -181,6 +189,31 @@ class Gateway:
         except BaseException:
             await self.close()
             raise
+
+    def _readers(self, session: aiohttp.ClientSession) -> tuple[PeerReader, PeerReader]:
+        """Of what the other gateways have used of the rates, and of the prompts that they have sent."""
+        rates, read = self._gatekeeper.rates, self._read_prompts
+
+        def learn(documents: Mapping[str, Any]) -> None:
+            for replica, prompt in read.learn(documents):
+                self.fleet.sent_elsewhere(replica, prompt)
+
+        of_rates = Asking(
+            lambda _: contract.PATH_RATES,
+            lambda found: rates.learn(list(found.values())),
+            "each grants its share of the rates",
+            needs_all=True,
+        )
+        of_prompts = Asking(
+            lambda url: f"{contract.PATH_PROMPTS}?after={read.after(url)}",
+            learn,
+            "only its own prompts tell this one what replicas have cached",
+        )
+        return PeerReader(session, self._read_tokens, of_rates), PeerReader(session, self._read_tokens, of_prompts)
+
+    async def _serve_prompts(self, request: web.Request) -> web.StreamResponse:
+        """What this gateway has sent of late, for the other gateways."""
+        return web.json_response(self.fleet.sent_prompts.document(request.query.get("after", "")))
 
     def _data_port(self, session: aiohttp.ClientSession) -> DataPort:
         catalog = self._catalog
@@ -207,10 +240,11 @@ class Gateway:
         return int(runner.addresses[0][1])
 
     def shared_by(self, gateways: int, others: Sequence[str] = ()) -> None:
-        """So many gateways share the rates of the key file, and the replicas, now; `others` are admin ports to read uses at."""
+        """So many gateways share the rates of the key file, and the replicas, now; `others` are their admin ports."""
         self.fleet.shared_by(gateways)
         self._gatekeeper.shared_by(gateways)
-        self.rate_exchange.others = others if self._gatekeeper.verifies else ()
+        self.rates_of_others.others = others if self._gatekeeper.verifies else ()
+        self.prompts_of_others.others = others
 
     def unready(self) -> None:
         """Report unready, and close connections after their responses; new requests are still served."""

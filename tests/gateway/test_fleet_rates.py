@@ -214,9 +214,9 @@ async def test_a_client_of_one_gateway_gets_the_whole_rate_and_nothing_of_it_is_
         found = list[int]()
         for _ in range(6):
             found += await answers(pinned, "rare", 1)
-            await pinned.rate_exchange.read()
+            await pinned.rates_of_others.read()
         assert found == [200] * 6  # alone it would grant three
-        await other.rate_exchange.read()
+        await other.rates_of_others.read()
         assert await answers(other, "rare", 2) == [429, 429]
         assert await answers(other, "often", 1) == [200]
 
@@ -235,7 +235,7 @@ async def test_uses_are_told_to_gateways_only_and_without_them_each_grants_its_s
             gateway._read_tokens._read_at = None
         assert await answers(one, "rare", 1) == [200]
         for _ in range(3):
-            await one.rate_exchange.read()
+            await one.rates_of_others.read()
         assert await answers(one, "rare", 3) == [200, 200, 429]
     warnings = [line for line in caplog.messages if "each grants its share" in line]
     assert len(warnings) == 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from sluice_gateway.peers.sent_prompts import SentPrompts
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.kv_events import Begun, KvEvent, Removed, Stored
 from sluice_gateway.replicas.load import Load
@@ -76,6 +77,8 @@ class Fleet:
         self.caches = CacheView()
         self._routers: dict[str | None, Router] = {}  # by model, each with a turn of its own
         self._awaited = AwaitedPrompts(uuid.uuid4().hex[:12])
+        self.sent_prompts = SentPrompts()
+        self._is_shared = False
         self._on_fault = on_fault
         self.tokens_per_byte = FIRST_TOKENS_PER_BYTE
         self.on_room: Callable[[], None] = lambda: None  # called when a replica may have room for a request
@@ -98,8 +101,14 @@ class Fleet:
         return list(self._states.values())
 
     def shared_by(self, gateways: int) -> None:
-        """So many gateways send requests to the replicas now."""
-        self.caches.is_partial = gateways > 1
+        """So many gateways send requests to the replicas now: the others ask for what this one has sent."""
+        self._is_shared = gateways > 1
+
+    def sent_elsewhere(self, replica: str, prompt: Prompt) -> None:
+        """Another gateway has sent the prompt to the replica."""
+        state = self._states.get(replica)
+        if state is not None:
+            self._router(state.backend.model).sent(state.replica(), prompt)
 
     def ready(self, model: str | None = None) -> bool:
         """Whether a replica can be sent requests: for the model, where all models are known, else for any."""
@@ -200,6 +209,8 @@ class Fleet:
         attempt = Attempt(state, prompt, expected, begun_at=self.clock(), predicted=_predicted(state, prompt, expected))
         if self._present(state):
             router.sent(state.replica(), prompt)
+            if self._is_shared and prompt.steps:
+                self.sent_prompts.add(state.backend.name, prompt)
             if state.is_followed and 0 < len(prompt.steps) < MAX_STEPS:  # of a longer prompt the length is not known
                 attempt.tag = self._awaited.add(state.backend.name, prompt)
         state.in_flight += 1

@@ -23,14 +23,10 @@ LEAST_SHARE: Final = 0.1
 
 
 class CacheView:
-    """The probable caches of all replicas. Its memory is bounded by MAX_STEPS.
-
-    `is_partial`: other gateways send prompts to the replicas too.
-    """
+    """The probable caches of all replicas. Its memory is bounded by MAX_STEPS."""
 
     def __init__(self, max_steps: int = MAX_STEPS) -> None:
         self._max_steps = max_steps
-        self.is_partial = False
         self._caches: dict[str, ReplicaCache] = {}
 
     def __len__(self) -> int:
@@ -45,7 +41,7 @@ class CacheView:
         return max(0.0, min(cache.leading_tokens(prompt.steps, prompt.step_tokens), prompt.tokens - 1.0))
 
     def sent(self, replica: Replica, prompt: Prompt) -> None:
-        """The replica was sent the prompt: it will have computed, and cached, all of it."""
+        """The replica was sent the prompt, here or by another gateway: it will have computed, and cached, all of it."""
         if not prompt.steps:
             return
         cache = self._caches.get(replica.name)

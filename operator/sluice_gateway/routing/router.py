@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from sluice_gateway.routing.cache_view import CacheView
 from sluice_gateway.routing.first_token import with_models
-from sluice_gateway.routing.other_gateways import SHARE, own_step, preferred
-from sluice_gateway.routing.policies import COSTS, PolicyName, recomputation
+from sluice_gateway.routing.policies import COSTS, PolicyName
 from sluice_gateway.routing.sessions import affinity
 from sluice_gateway.routing.values import Prompt, Replica
 
@@ -42,23 +41,12 @@ class Router:
 
         known = with_models(turned, prompt.tokens)
         costs = [cost(one, prompt, self.caches) for one in known]
-        if self.reads_caches and self.caches.is_partial and prompt.steps:
-            self._discount(costs, known, prompt)
 
         def rank(place: int) -> tuple[bool, bool, float, bool, int]:
             one = turned[place]
             return not one.ready, one is not session, costs[place], one.other_zone, one.requests
 
         return [turned[place] for place in sorted(range(len(turned)), key=rank)]
-
-    def _discount(self, costs: list[float], replicas: Sequence[Replica], prompt: Prompt) -> None:
-        """Lower the cost of the replica where other gateways have probably sent the conversation."""
-        ready = [place for place, one in enumerate(replicas) if one.ready]
-        step = own_step(prompt, [self.caches.cached_tokens(one.name, prompt) for one in replicas])
-        if step is None or len(ready) < 2:
-            return
-        place = ready[preferred(step, [replicas[each].name for each in ready])]
-        costs[place] -= SHARE * recomputation(replicas[place], prompt, self.caches)
 
     def same_turn(self) -> None:
         """The next order is for the same request again: no replica loses its turn by it."""
