@@ -157,7 +157,7 @@ def test_operator_and_gateway_reach_what_they_call_and_nothing_else(variant: str
         assert not any(is_allowed(given, source, peer, port) for peer, port in closed)
     assert is_allowed(given, GATEWAY, ENGINE, contract.DATA_PORT)
     assert is_allowed(given, OPERATOR, GATEWAY, contract.GATEWAY_ADMIN_PORT)
-    assert not is_allowed(given, GATEWAY, OPERATOR, OPERATOR_PORT) and not is_allowed(given, GATEWAY, GATEWAY, 8081)
+    assert not is_allowed(given, GATEWAY, OPERATOR, OPERATOR_PORT) and is_allowed(given, GATEWAY, GATEWAY, 8081)
     assert is_allowed(given, OPERATOR, HUB, 443)
     engine = engine_policy(peers(variant), "hf://org/name")
     assert is_allowed([engine], ENGINE, HUB, 443) and not is_allowed([engine], ENGINE, METADATA, 80)
