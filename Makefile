@@ -95,7 +95,7 @@ bench-corpus: $(READY)
 	$(BIN)/python -m sluice_sim.benchmark.corpus $(ARGS)
 
 # Measures the gateway beside a plain proxy, with bars; exit code 1 on a miss. ARGS: parts, see tests/bench/gateway;
-# KILL_MINUTES=10 for the long run of the part kills.
+# KILL_MINUTES=2 for a short run of the part kills.
 bench-gateway: $(READY)
 	$(BIN)/python -m tests.bench.gateway $(ARGS)
 

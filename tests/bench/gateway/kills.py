@@ -23,7 +23,7 @@ from tests.bench.row import Report, Row, at_least, at_most
 from tests.bench.server import free_ports
 
 REPLICAS: Final = 4
-MINUTES: Final = float(os.environ.get("KILL_MINUTES", "2"))
+MINUTES: Final = float(os.environ.get("KILL_MINUTES", "10"))
 KILL_SECONDS: Final = 20.0
 NEAR_SECONDS: Final = 5.0  # between a kill and the end of a stream that it broke
 SEQUENCES: Final = 8  # that an engine runs at once
