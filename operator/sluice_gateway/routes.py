@@ -13,6 +13,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from sluice import contract
+from sluice.auth.caller import rate_headers
 from sluice.httpapi.body import release
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.errors import ApiError, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
@@ -103,8 +104,8 @@ class DataPort:
             response = await self._respond(request, way)
             if request.transport is not None and not request.transport.is_closing():
                 status = response.status
-            if isinstance(request.protocol, Connection) and request.protocol.aged and not response.prepared:
-                response.force_close()
+            if not response.prepared:
+                _complete(request, way, response)
             return response
         finally:
             release(request)
@@ -120,14 +121,14 @@ class DataPort:
         except ApiError as error:
             way.error = error.code
             self._metrics.rejected(error)
-            return self._own(request, way, error)
+            return error_response(request, error)
         except (ConnectionError, ClientTooSlow):  # the client has gone, or does not read
             return _abandoned(request)
         except Exception:  # it fails the request, not the gateway
             log.exception("request %s failed", way.request_id)
             way.error = "internal_error"
             if not has_begun(request):
-                return self._own(request, way, InternalError(way.request_id))
+                return error_response(request, InternalError(way.request_id))
             return _abandoned(request)
 
     async def _counted(self, handler: Handler, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
@@ -160,11 +161,6 @@ class DataPort:
         await break_off(passing, error)
         return passing.response
 
-    def _own(self, request: web.BaseRequest, way: RequestWay, error: ApiError) -> web.Response:
-        response = error_response(request, error)
-        response.headers[contract.HEADER_REQUEST_ID] = way.request_id
-        return response
-
     def _admitted(self, request: web.BaseRequest, way: RequestWay) -> Handler:
         """What answers the request. Raises ApiError."""
         check_host(request, loopback=self._loopback)
@@ -186,6 +182,14 @@ class DataPort:
             allowed = ", ".join(methods)
             raise MethodNotAllowed(f"This path allows {allowed}.", allowed)
         return handler
+
+
+def _complete(request: web.BaseRequest, way: RequestWay, response: web.StreamResponse) -> None:
+    """Add what every response of the gateway itself has; one that is passed on has begun already."""
+    response.headers[contract.HEADER_REQUEST_ID] = way.request_id
+    response.headers.update(rate_headers(request))
+    if isinstance(request.protocol, Connection) and request.protocol.aged:
+        response.force_close()
 
 
 def _abandoned(request: web.BaseRequest) -> web.Response:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
+from sluice.auth.caller import rate_headers
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.connection_limits import WRITE_SECONDS
 from sluice.httpapi.errors import ApiError, ClientTooSlow
@@ -33,9 +34,9 @@ class Begun:
 async def start(request: web.BaseRequest, answer: Begun) -> StreamedResponse:
     """The response to the client, whose headers go out with the first bytes."""
     upstream = answer.upstream
-    response = StreamedResponse(
-        status=upstream.status, reason=upstream.reason, headers=forwarded_headers(upstream.headers)
-    )
+    headers = forwarded_headers(upstream.headers)
+    headers.update(rate_headers(request))  # an engine that counts too knows only its own part
+    response = StreamedResponse(status=upstream.status, reason=upstream.reason, headers=headers)
     if (length := upstream.content_length) is not None:
         response.content_length = length
     if isinstance(request.protocol, Connection) and request.protocol.aged:

@@ -221,6 +221,18 @@ async def test_a_client_of_one_gateway_gets_the_whole_rate_and_nothing_of_it_is_
         assert await answers(other, "often", 1) == [200]
 
 
+async def test_headers_are_of_the_whole_rate_at_each_gateway(tmp_path: Path) -> None:
+    async with two_gateways(tmp_path) as (one, other), aiohttp.ClientSession() as client:
+        found = list[tuple[str, str]]()
+        for gateway in (one, one, other):
+            await gateway.rates_of_others.read()
+            async with client.post(
+                gateway.url + CHAT, json=chat("a"), headers={"Authorization": bearer("rare")}
+            ) as got:
+                found.append((got.headers["x-ratelimit-limit-requests"], got.headers["x-ratelimit-remaining-requests"]))
+    assert found == [("6", "5"), ("6", "4"), ("6", "3")]
+
+
 async def test_uses_are_told_to_gateways_only_and_without_them_each_grants_its_share(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

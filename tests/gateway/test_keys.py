@@ -96,6 +96,44 @@ async def test_requests_beyond_a_rate_are_429_with_a_retry_after(keys: KeyOption
         assert (await asked(gateway, "free"))[0] == 200
 
 
+LIMITS = ("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests")
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_every_response_has_what_is_left_of_the_keys_rates(keys: KeyOptions, streams: bool) -> None:
+    """Not what an engine that counts too says, which knows only its own part."""
+
+    async def answers(_: web.Request) -> web.Response:
+        return web.Response(
+            body=b"data: [DONE]\n\n",
+            headers={"Content-Type": "text/event-stream" if streams else "text/plain"} | dict.fromkeys(LIMITS, "77"),
+        )
+
+    engines = [FakeEngine("r0", answer=answers), FakeEngine("r1", load_document(model="second"))]
+    async with gateway_over(*engines, keys=keys) as gateway, aiohttp.ClientSession(gateway.url) as client:
+        found = list[tuple[int, list[str | None]]]()
+        for name, method, path in (
+            ("slow", "POST", CHAT), ("slow", "POST", CHAT), ("slow", "GET", "/v1/models"), ("slow", "POST", "/v1/none"),
+            ("unknown", "POST", CHAT),
+        ):  # fmt: skip
+            sent = {"Authorization": bearer(name), "x-request-id": "mine"}
+            async with client.request(method, path, json=chat("a"), headers=sent) as response:
+                found.append((response.status, [response.headers.get(each) for each in LIMITS]))
+                passed_on = (response.status, method) == (200, "POST")
+                assert passed_on or response.headers["x-request-id"] == "mine"
+    assert found == [(200, ["1", "0"]), (429, ["1", "0"]), (200, ["1", "0"]), (404, [None, None]), (401, [None, None])]
+
+
+async def test_a_key_without_rates_gets_no_headers_of_them(keys: KeyOptions) -> None:
+    async with (
+        gateway_over(FakeEngine("r0"), keys=keys) as gateway,
+        aiohttp.ClientSession(gateway.url) as client,
+        client.post(CHAT, json=chat("a"), headers={"Authorization": bearer("free")}) as response,
+    ):
+        assert response.status == 200
+        assert not [name for name in response.headers if name.lower().startswith("x-ratelimit")]
+
+
 async def test_prompt_and_output_tokens_are_charged_as_engines_count_them(keys: KeyOptions) -> None:
     counted = {"x-sluice-prompt-tokens": "6000", "x-sluice-output-tokens": "5000"}
     async with gateway_over(FakeEngine("r0", headers=counted), keys=keys) as gateway:

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from sluice import contract
-from sluice.auth.caller import CALLER
+from sluice.auth.caller import rate_headers
 from sluice.auth.gateway_token import FROM_GATEWAY
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.event_response import EventResponse
@@ -200,10 +200,8 @@ class Serving:
         return response
 
     def _common(self, request: web.BaseRequest) -> dict[str, str]:
-        caller = request.get(CALLER)
-        rates = {} if caller is None else caller.headers()
         cors = request.get(CORS_HEADERS, {})
-        return request_id_headers(request) | COMMON_HEADERS | rates | cors
+        return request_id_headers(request) | COMMON_HEADERS | rate_headers(request) | cors
 
     def _closing(self, request: web.BaseRequest, response: _R) -> _R:
         connection = request.protocol

@@ -59,6 +59,12 @@ class Caller:
 CALLER: Final = web.RequestKey("caller", Caller)
 
 
+def rate_headers(request: web.BaseRequest) -> dict[str, str]:
+    """The rate-limit headers of a response; empty for a request whose caller is not known or has no limits."""
+    caller = request.get(CALLER)
+    return {} if caller is None else caller.headers()
+
+
 def caller_of(request: web.BaseRequest) -> Caller:
     """Returns the caller that the router has authorized. Raises KeyError on a port without API keys."""
     return request[CALLER]

@@ -18,6 +18,7 @@ from sluice.httpapi.errors import RateLimited
 
 SECONDS: Final = 60.0
 Unit = Literal["requests", "tokens"]
+UNITS: Final[tuple[Unit, ...]] = ("requests", "tokens")
 
 
 @dataclass(slots=True)
@@ -47,6 +48,8 @@ class RateLimits:
         self.share = share
         self.on_taken: Callable[[ApiKey, Unit, int], None] = lambda *_: None  # told of what `take` has taken
         self.on_charged: Callable[[ApiKey, int], None] = lambda *_: None  # told of what `charge` has
+        # What all gateways together have left; None where that is not known.
+        self.whole: Callable[[ApiKey, Unit], TokenBucket | None] = lambda *_: None
         self._buckets: dict[tuple[str, Unit], TokenBucket] = {}
 
     def take(self, key: ApiKey, unit: Unit, amount: int) -> None:
@@ -79,14 +82,21 @@ class RateLimits:
             bucket.level = min(level, bucket.capacity)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
-        """Returns OpenAI's headers for the limits that the key has. `reset` is the time until the bucket is full."""
+        """Returns OpenAI's headers for the limits that the key has. `reset` is the time until the bucket is full.
+
+        They are of the whole rate, also where gateways share it. Nothing remains where the next request would be refused.
+        """
         found = {}
-        for unit in ("requests", "tokens"):
+        for unit in UNITS:
             bucket = self._bucket(key, unit)
             if bucket is not None:
+                whole = self.whole(key, unit)
+                left = bucket.level / self.share if whole is None else whole.level
+                remaining = 0 if bucket.wait_for(1) else max(0, math.floor(left))
+                full = whole or bucket
                 found[f"x-ratelimit-limit-{unit}"] = f"{bucket.capacity / self.share:.0f}"
-                found[f"x-ratelimit-remaining-{unit}"] = str(max(0, math.floor(bucket.level / self.share)))
-                found[f"x-ratelimit-reset-{unit}"] = duration(bucket.wait_for(bucket.capacity))
+                found[f"x-ratelimit-remaining-{unit}"] = str(remaining)
+                found[f"x-ratelimit-reset-{unit}"] = duration(full.wait_for(full.capacity))
         return found
 
     def keep(self, tenants: Collection[str]) -> None:

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluice.auth.key_file import ApiKey
-from sluice.auth.rate_limits import RateLimits, TokenBucket, Unit, limit_of
+from sluice.auth.rate_limits import UNITS, RateLimits, TokenBucket, Unit, limit_of
 
-UNITS: Final[tuple[Unit, ...]] = ("requests", "tokens")
 RECENT_SECONDS: Final = 3.0  # a document names what was used within; twice the rows cost a reader twice the time
 
 Place = tuple[str, Unit]  # tenant and unit
@@ -49,7 +48,7 @@ class FleetRates:
         self._uses: dict[Place, _Use] = {}
         self._read: dict[str, dict[Place, float]] = {}  # the others' sums as last read, by their start
         self._start = uuid.uuid4().hex
-        rates.on_taken, rates.on_charged = self._taken, self._charged
+        rates.on_taken, rates.on_charged, rates.whole = self._taken, self._charged, self._whole
 
     def document(self) -> dict[str, Any]:
         """What was used here of late: {"start", "uses": [[tenant, unit, sum since the start, left in the fleet]]}."""
@@ -114,9 +113,14 @@ class FleetRates:
         use = self._uses.get((key.name, unit))
         if use is None:
             use = self._uses[key.name, unit] = _Use(TokenBucket(limit, limit, now))
-        use.left.refill(now)
         use.left.capacity = limit
+        use.left.refill(now)
         return use
+
+    def _whole(self, key: ApiKey, unit: Unit) -> TokenBucket | None:
+        """What all gateways have left; None while the others have not been read."""
+        use = self._use(key, unit) if self._read else None
+        return None if use is None else use.left
 
     @staticmethod
     def _left(use: _Use, now: float) -> float:
