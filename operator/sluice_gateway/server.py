@@ -27,7 +27,7 @@ from sluice_gateway.holding import HoldQueue
 from sluice_gateway.keys.gatekeeper import Gatekeeper, KeyOptions
 from sluice_gateway.metrics import GatewayMetrics
 from sluice_gateway.peers.documents import Asking, PeerReader
-from sluice_gateway.peers.sent_prompts import ReadPrompts
+from sluice_gateway.peers.sent_prompts import MOST_BYTES, ReadPrompts
 from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.rejection_log import RejectionLog
 from sluice_gateway.replicas.backend import Backend
@@ -195,8 +195,9 @@ class Gateway:
         rates, read = self._gatekeeper.rates, self._read_prompts
 
         def learn(documents: Mapping[str, Any]) -> None:
-            for replica, prompt in read.learn(documents):
-                self.fleet.sent_elsewhere(replica, prompt)
+            for url, document in documents.items():
+                for replica, prompt in read.learn(url, document):
+                    self.fleet.sent_elsewhere(replica, prompt)
 
         of_rates = Asking(
             lambda _: contract.PATH_RATES,
@@ -207,7 +208,8 @@ class Gateway:
         of_prompts = Asking(
             lambda url: f"{contract.PATH_PROMPTS}?after={read.after(url)}",
             learn,
-            "only its own prompts tell this one what replicas have cached",
+            "some prompts that replicas have cached are not known here",
+            most_bytes=MOST_BYTES,
         )
         return PeerReader(session, self._read_tokens, of_rates), PeerReader(session, self._read_tokens, of_prompts)
 
@@ -245,6 +247,7 @@ class Gateway:
         self._gatekeeper.shared_by(gateways)
         self.rates_of_others.others = others if self._gatekeeper.verifies else ()
         self.prompts_of_others.others = others
+        self._read_prompts.keep(others)
 
     def unready(self) -> None:
         """Report unready, and close connections after their responses; new requests are still served."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -14,7 +15,7 @@ from sluice_gateway.replicas.read_access import ReadTokens
 
 PERIOD_SECONDS: Final = 0.5
 TIMEOUT_SECONDS: Final = 1.0
-MAX_BYTES: Final = 4 * 1024 * 1024  # 30,000 tenants' uses, or six times the prompts that a gateway keeps
+MAX_BYTES: Final = 4 * 1024 * 1024  # 30,000 tenants' uses
 
 log = logging.getLogger("sluice.gateway")
 
@@ -23,13 +24,15 @@ log = logging.getLogger("sluice.gateway")
 class Asking:
     """`path(url)` is asked of the gateway at `url`. `learn` gets the documents by URL, and raises ValueError if one is wrong.
 
-    `without` says what holds until all can be read. `needs_all`: nothing is learned without one of them.
+    `without` says what holds until all can be read. `needs_all`: the documents are learned together, and none without all
+    the others; else each is learned when it comes.
     """
 
     path: Callable[[str], str]
     learn: Callable[[Mapping[str, Any]], None]
     without: str
     needs_all: bool = False
+    most_bytes: int = MAX_BYTES
 
 
 class PeerReader:
@@ -40,37 +43,60 @@ class PeerReader:
         self._tokens = tokens
         self._asking = asking
         self._timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
-        self._failed = False
+        self._reading: dict[str, asyncio.Task[None]] = {}  # by the name of the group
+        self._failing: set[str] = set()
         self.others: Sequence[str] = ()
 
     async def run(self) -> None:
         """Read until cancelled."""
-        while True:
-            await asyncio.sleep(PERIOD_SECONDS)
-            await self.read()
+        try:
+            while True:
+                await asyncio.sleep(PERIOD_SECONDS)
+                self.begin()
+        finally:
+            for task in self._reading.values():
+                task.cancel()
+
+    def begin(self) -> None:
+        """Begin to read all that are not being read: one that is slow delays no other."""
+        for name, urls in self._groups().items():
+            if name not in self._reading:
+                task = self._reading[name] = asyncio.create_task(self._read(name, urls))
+                task.add_done_callback(partial(self._ended, name))
+
+    def _ended(self, name: str, _: asyncio.Task[None]) -> None:
+        del self._reading[name]
 
     async def read(self) -> None:
         """Ask all others once."""
-        others = self.others
-        if not others:
-            return
-        answers = dict(zip(others, await asyncio.gather(*map(self._answer, others)), strict=True))
-        found = {url: answer for url, answer in answers.items() if not isinstance(answer, Exception)}
-        error = next((answer for answer in answers.values() if isinstance(answer, Exception)), None)
-        if error is None or not self._asking.needs_all:
+        await asyncio.gather(*(self._read(name, urls) for name, urls in self._groups().items()))
+
+    def _groups(self) -> Mapping[str, Sequence[str]]:
+        """The gateways whose documents are learned together, by a name."""
+        if self._asking.needs_all:
+            return {"all": self.others} if self.others else {}
+        return {url: (url,) for url in self.others}
+
+    async def _read(self, name: str, urls: Sequence[str]) -> None:
+        answers = await asyncio.gather(*map(self._answer, urls))
+        error = next((answer for answer in answers if isinstance(answer, Exception)), None)
+        if error is None:
             try:
-                self._asking.learn(found)
+                self._asking.learn(dict(zip(urls, answers, strict=True)))
             except ValueError as wrong:
                 error = wrong
-        self._log(error)
+        self._log(name, error)
 
-    def _log(self, error: Exception | None) -> None:
-        if error is not None and not self._failed:
-            why = str(error) or type(error).__name__
-            log.warning("another gateway cannot be read, so %s: %s", self._asking.without, why)
-        elif error is None and self._failed:
+    def _log(self, name: str, error: Exception | None) -> None:
+        before = bool(self._failing)
+        self._failing &= self._groups().keys() - {name}
+        if error is not None:
+            self._failing.add(name)
+            if not before:
+                why = str(error) or type(error).__name__
+                log.warning("another gateway cannot be read, so %s: %s", self._asking.without, why)
+        elif before and not self._failing:
             log.info("all other gateways are read again; until now %s", self._asking.without)
-        self._failed = error is not None
 
     async def _answer(self, url: str) -> Any:
         """The document, or the error for which there is none."""
@@ -80,11 +106,11 @@ class PeerReader:
             return error
 
     async def _document(self, url: str) -> Any:
-        token = self._tokens.of_release()
+        token, most = self._tokens.of_release(), self._asking.most_bytes
         headers, where = {"Authorization": f"Bearer {token}"} if token else {}, url + self._asking.path(url)
         async with self._session.get(where, headers=headers, timeout=self._timeout, allow_redirects=False) as response:
-            body = await read_at_most(response.content, MAX_BYTES + 1)
-            if response.status != 200 or len(body) > MAX_BYTES:
+            body = await read_at_most(response.content, most + 1)
+            if response.status != 200 or len(body) > most:
                 raise ValueError(f"{url} answers with status {response.status} and {len(body)} bytes")
         try:
             return orjson.loads(body)

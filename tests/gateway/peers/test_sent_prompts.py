@@ -1,5 +1,6 @@
 """Gateways tell each other which prompts they have sent where, so that they choose the same replica for a conversation."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from sluice import contract
 from sluice.auth.read_tokens import read_key
-from sluice_gateway.peers.sent_prompts import MOST_PROMPTS, BadPrompts, ReadPrompts, SentPrompts
+from sluice_gateway.peers.sent_prompts import MOST_BYTES, MOST_PROMPTS, MOST_TOLD, BadPrompts, ReadPrompts, SentPrompts
 from sluice_gateway.replicas.read_access import ReadOptions
 from sluice_gateway.routing import Prompt
+from sluice_gateway.routing.prefix_hashes import MAX_STEPS
 from sluice_gateway.server import Gateway
 from tests.gateway.engines import FakeEngine, gateway_over
 from tests.gateway.test_fleet import LONG, chat, chosen
@@ -38,26 +40,40 @@ def test_what_is_kept_is_read_once_and_in_order(sent: list[tuple[str, tuple[int,
         kept = [(replica, prompt(steps)) for replica, steps in half]
         while sum(len(one.steps) for _, one in kept) > most:
             kept.pop(0)
-        assert reader.learn({URL: prompts.document(reader.after(URL))}) == kept
-        assert reader.learn({URL: prompts.document(reader.after(URL))}) == []
+        assert reader.learn(URL, prompts.document(reader.after(URL))) == kept
+        assert reader.learn(URL, prompts.document(reader.after(URL))) == []
 
 
-def test_a_document_is_bounded_and_the_next_one_goes_on() -> None:
+@pytest.mark.parametrize(("steps", "whole"), [(1, MOST_PROMPTS), (MAX_STEPS, MOST_TOLD // MAX_STEPS)])
+def test_a_document_is_bounded_and_the_next_one_goes_on(steps: int, whole: int) -> None:
     prompts, reader = SentPrompts(), ReadPrompts()
-    for number in range(MOST_PROMPTS + 3):
-        prompts.add("r0", prompt((number,)))
-    sizes = [len(reader.learn({URL: prompts.document(reader.after(URL))})) for _ in range(3)]
-    assert sizes == [MOST_PROMPTS, 3, 0]
+    name = f"{'n' * 63}/{'p' * 253}"
+    for number in range(whole + 3):
+        prompts.add(name, prompt(tuple(range(2**63 + number, 2**63 + number + steps))))
+    documents = []
+    for _ in range(3):
+        documents.append(prompts.document(reader.after(URL)))
+        reader.learn(URL, documents[-1])
+    assert [len(each["prompts"]) for each in documents] == [whole, 3, 0]
+    assert len(json.dumps(documents[0])) <= MOST_BYTES
+
+
+def test_gateways_that_are_gone_are_forgotten() -> None:
+    prompts, reader = SentPrompts(), ReadPrompts()
+    prompts.add("r0", prompt((1,)))
+    reader.learn(URL, prompts.document(""))
+    reader.keep(["http://third"])
+    assert reader.after(URL) == ""
 
 
 def test_a_gateway_that_has_been_restarted_is_read_from_its_beginning() -> None:
     before, reader = SentPrompts(), ReadPrompts()
     for number in range(5):
         before.add("r0", prompt((number,)))
-    reader.learn({URL: before.document(reader.after(URL))})
+    reader.learn(URL, before.document(reader.after(URL)))
     after = SentPrompts()
     after.add("r1", prompt((7,)))
-    assert reader.learn({URL: after.document(reader.after(URL))}) == [("r1", prompt((7,)))]
+    assert reader.learn(URL, after.document(reader.after(URL))) == [("r1", prompt((7,)))]
 
 
 @pytest.mark.parametrize("after", ["", ":", "x:1", "x", "1:1:1", f"x:{'9' * 5000}"])
@@ -79,15 +95,19 @@ def test_any_question_gets_what_is_kept(after: str) -> None:
         {"start": "x", "last": 1, "prompts": [["r", float("nan"), ""]]}, {"start": "x", "last": 1, "prompts": [["r", True, ""]]},
         {"start": "x", "last": 1, "prompts": [["r", 64.0, "AAAA"]]}, {"start": "x", "last": 1, "prompts": [["r", 64.0, "é"]]},
         {"start": "x", "last": 1, "prompts": [["r", 64.0, 5]]}, {"start": "x", "last": True, "prompts": []},
+        {"start": "x", "last": 1, "prompts": [["r", 1e-320, ""]]}, {"start": "x", "last": 1, "prompts": [["r", 1e300, ""]]},
+        {"start": "", "last": 1, "prompts": []}, {"start": "a&b", "last": 1, "prompts": []},
+        {"start": "x" * 65, "last": 1, "prompts": []},
     ],
 )  # fmt: skip
 def test_a_wrong_document_changes_nothing(document: Any) -> None:
     prompts, reader = SentPrompts(), ReadPrompts()
     prompts.add("r0", prompt((1,)))
-    good = prompts.document("")
+    reader.learn(URL, prompts.document(""))
+    read = reader.after(URL)
     with pytest.raises(BadPrompts):
-        reader.learn({URL: good, "http://third": document})
-    assert reader.after(URL) == ""
+        reader.learn(URL, document)
+    assert reader.after(URL) == read
 
 
 @asynccontextmanager
@@ -153,5 +173,5 @@ async def test_prompts_are_told_to_gateways_only_and_each_other_gateway_is_read(
         assert len(one.fleet.caches) > 0
         one.shared_by(2, [other.admin_url])
         await one.prompts_of_others.read()
-    told = [line for line in caplog.messages if "its own prompts" in line]
+    told = [line for line in caplog.messages if "are not known here" in line]
     assert len(told) == 1
