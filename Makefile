@@ -33,10 +33,10 @@ $(VENV)-s3/.ready: .ci/s3-server.txt
 
 install: $(READY)
 
-# JOBS processes at once; a file's tests stay in one of them, because they share fixtures.
+# JOBS processes at once and one more for tests that wait; a file's tests stay in one of them, because they share fixtures.
 test: $(READY) $(VENV)-s3/.ready
 	$(BIN)/sluice model tiny
-	$(BIN)/python -m pytest tests -n $(or $(JOBS),2) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests -p tests.waiting -n $$(($(or $(JOBS),2) + 1)) --no-loadscope-reorder
 
 demo: $(READY)
 	$(BIN)/python -m e2e.demo
