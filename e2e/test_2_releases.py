@@ -12,6 +12,8 @@ from e2e.framework.settings import Settings
 
 TAKEOVER = 15.0  # seconds within which another operator leads after the leader was deleted: the Lease's duration
 
+DELETIONS = 3  # of the Lease
+
 
 @pytest.fixture
 def second(cluster: Cluster, operator: Operator, settings: Settings) -> Iterator[Operator]:
@@ -72,6 +74,24 @@ def test_another_operator_leads_soon_after_the_leader_was_deleted(operator: Oper
     wait_for("another operator leads", lambda: operator.leader() not in ("", leader), timeout=TAKEOVER, every=0.2)
     operator.wait_for_passes(1)
     wait_for("as many operators as before", lambda: sum(map(is_ready, operator.pods())) == REPLICAS, timeout=60)
+
+
+def test_row_the_leader_makes_a_deleted_lease_anew_and_the_other_operator_never_leads_beside_it(
+    operator: Operator,
+) -> None:
+    leader, seen = operator.leader(), list[list[str]]()
+
+    def is_back() -> bool:
+        seen.append(operator.leaders())
+        return operator.holder() != "" and operator.leader() == leader
+
+    for _ in range(DELETIONS):
+        run("kubectl", "-n", operator.namespace, "delete", "lease", operator.release)
+        wait_for("there is a Lease again", is_back, timeout=TAKEOVER, every=0.2)
+        assert operator.holder() == leader
+    operator.wait_for_passes(4)
+    assert operator.leaders() == [leader]
+    assert max(map(len, seen)) <= 1, seen
 
 
 def test_helm_test_succeeds_and_leaves_no_pod(operator: Operator) -> None:

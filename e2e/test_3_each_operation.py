@@ -18,6 +18,7 @@ from e2e.framework.settings import Settings
 from sluice import contract
 
 REQUESTS = 1000  # of each of the two loads of an operation
+MEANWHILE = 100  # requests of each load while the fleets move to a new key, which is done once
 MOST = 3  # replicas
 STREAMS = 50
 LATE_EXIT = 2.0  # seconds that an engine may need beyond its drain budget
@@ -71,6 +72,35 @@ def test_none_of_thousands_of_requests_fails_during(fleet: Fleet, operation: Cal
         times += 1
     assert times >= 1
     busy.check(loads, f"{operation.__name__}, {times} times", began, least=REQUESTS)
+
+
+def test_no_request_fails_while_a_new_key_of_the_operator_moves_the_fleets(fleet: Fleet) -> None:
+    """The key is replaced as its owner does it: its Secret is deleted, and the operators start again."""
+    fleet.scale(2)
+    cluster, old = fleet.cluster, {name: secrets_of(fleet.cluster, name) for name in (NAME, "chat")}
+    loads, began = fleet.start("new-key"), time.monotonic()
+    run("kubectl", "-n", fleet.operator.namespace, "delete", "secret", f"{fleet.operator.release}-key")
+    operator_restart(fleet)
+
+    def have_moved() -> bool:
+        return all(secrets_of(cluster, name).isdisjoint(before) for name, before in old.items())
+
+    wait_for("all pods have tokens of the new key", have_moved, timeout=500)
+    fleet.settle(2)
+    wait_for("the engines take limits by their new token", lambda: has_limits(cluster), timeout=60)
+    busy.check(loads, "a new key of the operator", began, least=MEANWHILE)
+
+
+def secrets_of(cluster: Cluster, name: str) -> set[str]:
+    """The admin Secrets that the pods of a fleet mount."""
+    volumes = [volume for pod in cluster.pods(name) for volume in pod["spec"]["volumes"]]
+    return {volume["secret"]["secretName"] for volume in volumes if volume["name"] == contract.ADMIN_VOLUME}
+
+
+def has_limits(cluster: Cluster) -> bool:
+    """True if limits of the operator are in force in all of chat's pods that serve."""
+    pods = [pod for pod in cluster.pods("chat") if is_ready(pod)]
+    return bool(pods) and all(cluster.limits(name_of(pod)).get("ttl_seconds") is not None for pod in pods)
 
 
 def test_a_pod_deleted_under_50_streams_ends_all_of_them_within_its_budget(fleet: Fleet, settings: Settings) -> None:

@@ -138,12 +138,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class HubServer:
-    """Context manager: the hub on a free port of the loopback interface."""
+    """Context manager: the hub at an address, by default a free port of the loopback interface."""
 
-    def __init__(self, files: dict[str, bytes]) -> None:
+    def __init__(self, files: dict[str, bytes], address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.hub = Hub(files)
         handler = type("Handler", (_Handler,), {"hub": self.hub})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = ThreadingHTTPServer(address, handler)
         self._server.daemon_threads = True
         self.hub.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 

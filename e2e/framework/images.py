@@ -25,7 +25,7 @@ def make(settings: Settings) -> None:
 def make_client(settings: Settings) -> str:
     """Build and load the image of the official client, and return its name. Raises CommandFailed."""
     started, image = time.monotonic(), settings.image("e2e")
-    _run([*settings.build, "-t", image, "-f", "e2e/Dockerfile", "."])
+    _run([*settings.build, "-t", image, "-f", "e2e/inpod/Dockerfile", "."])
     _load(settings, image)
     say(f"image {image}: {time.monotonic() - started:.0f} s")
     return image

@@ -16,6 +16,7 @@ REFERENCES: Final = f"{MODELS}/references.json"
 PROMPTS: Final = f"{MODELS}/prompts.jsonl"
 PROGRAMS: Final = "/programs"
 INPOD: Final = Path(__file__).parents[1] / "inpod"
+HUB_SERVER: Final = Path(__file__).parents[2] / "tests/hub_server.py"
 
 # Emulates an accelerator: 30 ms per step, 4 ms more per sequence. Sixteen sequences reach the ITL target of 100 ms, so
 # a second replica adds real capacity, while each engine needs little CPU time of a small machine.
@@ -58,7 +59,7 @@ def engine(**changes: Any) -> Object:
 
 def programs() -> Object:
     """A ConfigMap with the suite's programs for Jobs."""
-    files = {path.name: path.read_text() for path in sorted(INPOD.glob("*.py"))}
+    files = {path.name: path.read_text() for path in (*sorted(INPOD.glob("*.py")), HUB_SERVER)}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "programs"}, "data": files}
 
 

@@ -100,9 +100,18 @@ class Operator:
         found = self._cluster.get(f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={label}") or {}
         return [pod for pod in found.get("items", []) if "deletionTimestamp" not in pod["metadata"]]
 
+    def leaders(self) -> list[str]:
+        """The names of the pods that say that they lead: at most one."""
+        return [name for name, found in self._all_metrics() if found.get(contract.OPERATOR_LEADER) == 1.0]
+
     def leader(self) -> str:
-        """The name of the pod that holds the Lease; empty if none does."""
-        return next((name for name, found in self._all_metrics() if found.get(contract.OPERATOR_LEADER) == 1.0), "")
+        """The name of the pod that leads; empty if none does."""
+        return next(iter(self.leaders()), "")
+
+    def holder(self) -> str:
+        """The holder that the Lease names; empty without a Lease."""
+        where = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.release}"
+        return str(((self._cluster.get(where) or {}).get("spec") or {}).get("holderIdentity") or "")
 
     def metrics(self) -> dict[str, float]:
         """The metrics of the leader by `name{labels}`; empty if no pod leads."""

@@ -11,7 +11,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -117,6 +117,28 @@ def running(folder: Path) -> Iterator[ApiServer]:
             stack.callback(process.kill)
         _wait_until_ready(server, folder / "log")
         yield server
+
+
+@contextmanager
+def controllers(server: ApiServer, folder: Path, *names: str, options: Sequence[str] = ()) -> Iterator[None]:
+    """These controllers of Kubernetes over that API server. Raises NoApiServer."""
+    name = "kube-controller-manager"
+    program = shutil.which(name, path=os.environ.get("KUBEBUILDER_ASSETS")) or shutil.which(name)
+    if program is None:
+        raise NoApiServer("there is no Kubernetes control plane on the PATH")
+    (port,) = free_ports(1)
+    command = [
+        program,
+        f"--kubeconfig={server.kubeconfig}",
+        f"--controllers={','.join(names)}",
+        f"--secure-port={port}",
+    ]
+    command += ["--leader-elect=false", "--bind-address=127.0.0.1", f"--cert-dir={folder}", *options]
+    with (folder / f"{name}.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def _keys(folder: Path) -> tuple[Path, Path, Path]:

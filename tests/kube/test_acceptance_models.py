@@ -1,4 +1,7 @@
-"""The row on models that cannot be fetched, with a real engine process as the pod's, a real operator's pass and API server."""
+"""The rows on models that cannot be fetched or do not fit, on a real API server.
+
+A real engine process is the pod's for the first, and reads a hub of the test; for the second an operator's pass reads it.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -12,6 +15,7 @@ import pytest
 from sluice_operator.autoscaler.values import Bounds, EngineSample
 from sluice_operator.cluster.client import Endpoint, Object
 from sluice_operator.engines.client import HttpScraper
+from sluice_operator.model_check import HubReader, ModelChecks
 from tests.engine.server.test_model_fetch import URI, environment
 from tests.engine.serving import Served, answers, poll, start
 from tests.hub_server import HubServer
@@ -24,6 +28,12 @@ SPEC: Object = BASE | {"model": {"uri": URI}, "scaling": {"minReplicas": 1, "max
 LOADING: Object = STARTED | {"ready": False}
 pytestmark = pytest.mark.timeout(400)  # the engine doubles the wait between two attempts
 PATIENCE = 120.0  # seconds for the engine to start or to try again, on a busy machine
+
+
+def on_accelerator(gibibytes: int) -> Object:
+    """A spec whose node selector fixes the memory of its accelerator."""
+    selector = {"nvidia.com/gpu.memory": str(gibibytes * 1024)}
+    return SPEC | {"engine": {"accelerator": {"count": 1}, "template": {"nodeSelector": selector}}}
 
 
 class AtItsPort(HttpScraper):
@@ -99,5 +109,32 @@ def test_row_a_model_that_cannot_be_fetched_is_the_reason_with_a_next_step_until
             finally:
                 served.process.kill()
                 served.process.wait(60)
+
+    in_worlds(crd, story)
+
+
+def test_row_weights_larger_than_the_accelerator_are_reported_with_numbers_and_get_no_pod_until_a_larger_one_is_selected(
+    crd: ApiServer, tiny_model: Path
+) -> None:
+    files = {path.name: path.read_bytes() for path in tiny_model.iterdir() if path.is_file()}
+
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        with HubServer(files) as hub:
+            hub.claimed_size = 64 * 2**30
+            await world.create(on_accelerator(15))
+            operator = world.operator(hub_endpoint=hub.url)
+            checks = ModelChecks(HubReader(hub.url), clock=world.clock)
+            operator.context = replace(operator.context, models=checks)
+            await world.settle(operator)
+            ready = await world.condition("Ready")
+            assert (ready["status"], ready["reason"]) == ("False", "InsufficientMemory")
+            assert "of weights" in ready["message"] and "15 GiB" in ready["message"]
+            assert await world.reader.get("Deployment", world.namespace, "chat") is None
+            await world.replace(on_accelerator(160))
+            await world.settle(operator)
+            assert (await world.condition("Ready"))["reason"] != "InsufficientMemory"
+            assert (await world.child("Deployment", "chat"))["spec"]["replicas"] == 1
+            await checks.close()
 
     in_worlds(crd, story)

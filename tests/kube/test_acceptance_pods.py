@@ -194,10 +194,22 @@ def answering(text: str, status: int = 200) -> Callable[[web.Request], Awaitable
     return answer
 
 
+async def dripping(request: web.Request) -> web.StreamResponse:
+    """Good metrics, a byte now and then: each soon after the one before, and the last one after the operator's deadline."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for byte in exposition().encode():
+        await response.write(bytes([byte]))
+        await asyncio.sleep(0.1)
+    return response
+
+
 FAULTS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
     "missing": answering("no metrics here", 503),
     "no answer": silent,
+    "slow": dripping,
     "not a number": answering(exposition(requests_running=float("nan"))),
+    "infinite": answering(exposition(requests_running=float("inf"))),
     "negative": answering(exposition(requests_waiting=-3.0)),
     "absurd": answering(exposition(kv_occupancy_ratio=1e300)),
     "garbage": answering("<html>" * 1000),

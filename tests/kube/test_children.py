@@ -1,8 +1,5 @@
 """Each kind of child, deleted or changed by another writer in any order, is restored in time, on a real API server."""
 
-import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +13,7 @@ from sluice_operator.cluster.client import Object
 from sluice_operator.cluster.kinds import path
 from sluice_operator.reconcile.children.admin_token import derive
 from sluice_operator.render import names
-from tests.kube.api_server import ApiServer, free_ports
+from tests.kube.api_server import ApiServer, NoApiServer, controllers
 from tests.kube.helm import wait_until
 from tests.kube.specs import BASE
 from tests.kube.world import World, in_worlds
@@ -135,16 +132,11 @@ def test_the_content_of_a_secret_cannot_be_changed(crd: ApiServer) -> None:
 @pytest.fixture
 def collector(crd: ApiServer, tmp_path: Path) -> Iterator[None]:
     """The garbage collector of Kubernetes over that API server."""
-    name, folder = "kube-controller-manager", os.environ.get("KUBEBUILDER_ASSETS")
-    program = shutil.which(name, path=folder) or shutil.which(name)
-    if program is None:
-        pytest.skip("there is no Kubernetes control plane on the PATH")
-    (port,) = free_ports(1)
-    options = [f"--kubeconfig={crd.kubeconfig}", "--controllers=garbage-collector-controller", f"--secure-port={port}"]
-    command = [program, *options, "--leader-elect=false", "--bind-address=127.0.0.1", f"--cert-dir={tmp_path}"]
-    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        yield
-        process.kill()
+    try:
+        with controllers(crd, tmp_path, "garbage-collector-controller"):
+            yield
+    except NoApiServer as error:
+        pytest.skip(str(error))
 
 
 def test_row_a_deleted_secret_is_restored_in_time_with_a_real_garbage_collector(
