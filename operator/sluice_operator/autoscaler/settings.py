@@ -112,7 +112,8 @@ class LawSettings:
     # The admission dial (admission/).
 
     ttl_seconds: float = 30.0
-    """Seconds that bounds are valid in an engine without a new request. Basis: six periods of 5 s."""
+    """Seconds that bounds are valid in an engine without a new request, at least; eight intervals of the operator if that is
+    longer. Basis: six periods of 5 s."""
 
     slow_start_seconds: float = 5.0
     """Seconds until a new replica admits the whole n*. Basis: the router sends all requests to the emptiest replica."""

@@ -14,8 +14,8 @@ from sluice_operator.reconcile.context import Context
 
 log = logging.getLogger(__name__)
 
-_TTL_INTERVALS: Final = 8.0  # TTL of the limits in intervals
-_SPARE_INTERVALS: Final = 3.0  # limits are sent again while this is left: two late or failed passes change no engine
+TTL_INTERVALS: Final = 8.0  # TTL of the limits in intervals
+SPARE_INTERVALS: Final = 3.0  # limits are sent again while this is left: two late or failed passes change no engine
 _QUEUE_CHANGE: Final = 0.1  # share by which the bound of the queue, which follows each sample, must move to be sent
 
 
@@ -36,8 +36,8 @@ async def send_limits(
     Returns what each engine was sent last, by pod, and one sentence per engine where the call failed. Such an engine
     keeps its last limits until their TTL ends, and then uses its targets file.
     """
-    bounds, ttl = dict(decision.bounds), max(_TTL_INTERVALS * context.settings.interval, LAW.ttl_seconds)
-    now, spare = context.clock(), _SPARE_INTERVALS * context.settings.interval
+    bounds, ttl = dict(decision.bounds), max(TTL_INTERVALS * context.settings.interval, LAW.ttl_seconds)
+    now, spare = context.clock(), SPARE_INTERVALS * context.settings.interval
     sent = {pod.view.name: before[pod.view.name] for pod in fleet.pods if pod.view.name in before}
     missing = (replicas_of(fleet.deployment) or 0) > fleet.ready  # if False, a starting pod only replaces another one
 

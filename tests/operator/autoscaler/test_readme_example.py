@@ -11,18 +11,22 @@ from statistics import linear_regression, mean
 
 from sluice_operator import autoscaler
 from sluice_operator.autoscaler import decide
+from sluice_operator.autoscaler.budget.division import EXACT
 from sluice_operator.autoscaler.replicas.history import Comparison, History, Slot, late_at
 from sluice_operator.autoscaler.replicas.rules import by_throughput, enough, growth, in_memory, lasting, model_error
 from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.signals.cold_start import ColdStartState
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import ColdStart, Decision, Observed, PodView
+from sluice_operator.reconcile.limits import SPARE_INTERVALS, TTL_INTERVALS
 from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.shadow_queues import LOADS, EngineLimits, ShadowQueues, shadow_engine
 from sluice_perfmodel.step_time import StepTimeModel
 from tests.operator.autoscaler.fleet import MEMORY, Engine, spec
 
 README = (Path(autoscaler.__file__).parent / "README.md").read_text()
+FIRST_PAGE = " ".join((Path(__file__).parents[3] / "README.md").read_text().split())
+WORDS = {3.0: "three", 8.0: "eight"}
 QUEUE, GIVEN, WORKING = re.findall(r"^```text\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 NOW = 10_000.0
 HALF = LAW.rise_seconds / 2.0
@@ -273,7 +277,7 @@ def test_without_a_trend_the_count_stays() -> None:
 def test_the_constants_in_the_text_are_those_of_the_law() -> None:
     text = " ".join(README.split())
     for words in (
-        f"slots of {LAW.slot_seconds:.0f} s.",
+        f"slots of {LAW.slot_seconds:.0f} s, those older than a minute into slots of {LAW.rise_seconds:.0f} s",
         f"enough(slots of the last `burstMemorySeconds`, {MEMORY:.0f} by default, e, 0)",
         f"halves of the last {LAW.rise_seconds:.0f} s of enough(half, e·g, {LAW.significance:.0f}), at most {LAW.growth_most:.0f}·r",
         f"own integral over {LAW.window_seconds:.0f} s",
@@ -286,8 +290,14 @@ def test_the_constants_in_the_text_are_those_of_the_law() -> None:
         f"the {100 * LAW.cold_start_quantile:.0f} % quantile of the last {LAW.cold_starts_kept} measured ones",
         f"{LAW.usual_cold_start_seconds:.0f} s until one is measured",
         f"ITL target / {PERFMODEL.limit.margin}",
-        f"valid for {LAW.ttl_seconds:.0f} s",
+        f"valid for {WORDS[TTL_INTERVALS]} of its intervals and at least {LAW.ttl_seconds:.0f} s",
+        f"Among more than {EXACT} deployments a division is kept for up to {LAW.budget_division_seconds:.0f} s",
         f"gets the whole after {LAW.slow_start_seconds:.0f} s (slow start)",
     ):
         assert words in text, words
+    for words in (
+        f"expires after {WORDS[TTL_INTERVALS]} of its intervals ({TTL_INTERVALS * LAW.usual_scrape_seconds:.0f} s)",
+        f"and is sent again {WORDS[SPARE_INTERVALS]} before that",
+    ):
+        assert words in FIRST_PAGE, words
     assert (LAW.slow_start_share, LAW.stale_after_scrapes, LAW.error_seconds) == (0.5, 3.0, 3_600.0)
