@@ -8,13 +8,15 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 _PEER_FIELDS: Final = {"podSelector", "namespaceSelector", "ipBlock"}  # of a NetworkPolicyPeer
-_INGRESS_LISTS: Final = ("admin", "data")
-_EGRESS_LISTS: Final = ("dns", "sources", "telemetry")
-_NETWORK_FIELDS: Final = {*_INGRESS_LISTS, "namespaceClients", "egress"}
-_MONITOR_FIELDS: Final = {"labels", "intervalSeconds"}
+_EGRESS_LISTS: Final = {"dns", "sources", "telemetry"}
+_NETWORK_FIELDS: Final = {"admin", "data", "namespaceClients", "egress"}
+# Fields that older charts do not set.
+_NETWORK_DEFAULTS: Final[dict[str, Any]] = {"namespaceClients": "Always", "egress": {}}
+_NAMESPACE_CLIENTS: Final = ("Always", "TLS", "Never")
 
 
 class InvalidSettings(ValueError):
@@ -39,9 +41,8 @@ class NetworkPeers:
 
     admin: Peers  # operator, gateway, Prometheus; never empty, which would mean everyone
     data: Peers = ()  # gateway and further clients
-    namespace_clients: str = (
-        "Always"  # pods of an engine's own namespace: Always, TLS (only with a certificate) or Never
-    )
+    # Pods of an engine's own namespace: Always, TLS (with a certificate only) or Never.
+    namespace_clients: str = "Always"
     egress: EgressPeers | None = EgressPeers()  # None: engines may connect to everyone
 
 
@@ -124,7 +125,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
         pod_monitor=_pod_monitor(env, "SLUICE_POD_MONITOR"),
         accelerator_budget=env.get("SLUICE_ACCELERATOR_BUDGET", ""),
         metrics_resources=_count(env, "SLUICE_METRICS_RESOURCES", default.metrics_resources, 0, 100_000),
-        health_port=_port(env, "SLUICE_HEALTH_PORT", default.health_port),
+        health_port=_count(env, "SLUICE_HEALTH_PORT", default.health_port, 1, 65535, kind="port"),
     )
 
 
@@ -141,12 +142,14 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
     return value
 
 
-def _count(env: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+def _count(
+    env: Mapping[str, str], name: str, default: int, least: int, most: int, *, kind: str = "whole number"
+) -> int:
     text = env.get(name)
     if not text:
         return default
     if not text.isdecimal() or not least <= int(text) <= most:
-        raise InvalidSettings(f"{name} is {text!r}: it must be a whole number from {least} to {most}")
+        raise InvalidSettings(f"{name} is {text!r}: it must be a {kind} from {least} to {most}")
     return int(text)
 
 
@@ -155,15 +158,6 @@ def _choice(env: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
     if text not in values:
         raise InvalidSettings(f"{name} is {text!r}: it must be one of {', '.join(values)}")
     return text
-
-
-def _port(env: Mapping[str, str], name: str, default: int) -> int:
-    text = env.get(name)
-    if not text:
-        return default
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise InvalidSettings(f"{name} is {text!r}: it must be a port from 1 to 65535")
-    return int(text)
 
 
 def _url(env: Mapping[str, str], name: str, default: str) -> str:
@@ -186,23 +180,17 @@ def _network_peers(env: Mapping[str, str], name: str) -> NetworkPeers | None:
     text = env.get(name)
     if not text:
         return None
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = None
-    fields: dict[str, Any] = given if isinstance(given, dict) else {}
-    fields = {"namespaceClients": "Always", "egress": {}, **fields}  # which charts before them had
+    fields = _NETWORK_DEFAULTS | (_json_object(text) or {})
     egress = fields["egress"]
-    lists = {each: fields.get(each) for each in _INGRESS_LISTS}
-    lists |= {each: (egress or {}).get(each, []) for each in _EGRESS_LISTS} if isinstance(egress, dict | None) else {}
-    is_complete = set(fields) == _NETWORK_FIELDS and set(lists) == {*_INGRESS_LISTS, *_EGRESS_LISTS, *(egress or ())}
-    is_complete = is_complete and fields["namespaceClients"] in ("Always", "TLS", "Never")
-    if not is_complete or not all(isinstance(peers, list) for peers in lists.values()) or not lists["admin"]:
+    is_known = set(fields) == _NETWORK_FIELDS and fields["namespaceClients"] in _NAMESPACE_CLIENTS
+    is_known = is_known and (egress is None or (isinstance(egress, dict) and set(egress) <= _EGRESS_LISTS))
+    lists = [fields["admin"], fields["data"], *(egress or {}).values()] if is_known else []
+    if not is_known or not all(isinstance(peers, list) for peers in lists) or not fields["admin"]:
         raise InvalidSettings(
             f'{name} is {text!r}: it must be JSON such as {{"admin": [PEER], "data": [], "namespaceClients": "Always", '
             f'"egress": {{"dns": [], "sources": [], "telemetry": []}}}} with at least one admin peer'
         )
-    for peer in (each for peers in lists.values() for each in peers or ()):
+    for peer in chain.from_iterable(lists):
         if not isinstance(peer, dict) or not peer or set(peer) - _PEER_FIELDS:
             raise InvalidSettings(
                 f"{name} has the peer {peer!r}: it must have podSelector, namespaceSelector or ipBlock"
@@ -211,37 +199,38 @@ def _network_peers(env: Mapping[str, str], name: str) -> NetworkPeers | None:
         admin=tuple(fields["admin"]),
         data=tuple(fields["data"]),
         namespace_clients=fields["namespaceClients"],
-        egress=None if egress is None else EgressPeers(*(tuple(lists[each] or ()) for each in _EGRESS_LISTS)),
+        egress=None if egress is None else EgressPeers(**{each: tuple(peers) for each, peers in egress.items()}),
     )
 
 
 def _images(env: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
     text = env.get(name) or "{}"
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = None
-    if not isinstance(given, dict) or not all(isinstance(each, str) and each for each in given.values()):
+    images = _json_object(text)
+    if images is None or not all(isinstance(each, str) and each for each in images.values()):
         raise InvalidSettings(
             f'{name} is {text!r}: it must be JSON such as {{"nvidia.com/gpu": "sluice/engine-cuda:dev"}}'
         )
-    return tuple(sorted(given.items()))
+    return tuple(sorted(images.items()))
 
 
 def _pod_monitor(env: Mapping[str, str], name: str) -> PodMonitorSettings | None:
     text = env.get(name)
     if not text:
         return None
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = None
-    fields: dict[str, Any] = given if isinstance(given, dict) else {}
-    labels, seconds = fields.get("labels"), fields.get("intervalSeconds")
-    is_valid = set(fields) == _MONITOR_FIELDS and isinstance(labels, dict)
-    is_valid = is_valid and all(isinstance(each, str) for each in fields["labels"].values())
-    if not is_valid or not isinstance(labels, dict) or not isinstance(seconds, int) or not 1 <= seconds <= 3600:
+    fields = {"labels": None, "intervalSeconds": None} | (_json_object(text) or {})
+    labels, seconds = fields["labels"], fields["intervalSeconds"]
+    is_valid = len(fields) == 2 and isinstance(labels, dict) and all(isinstance(each, str) for each in labels.values())
+    if not is_valid or not isinstance(seconds, int) or not 1 <= seconds <= 3600:
         raise InvalidSettings(
             f'{name} is {text!r}: it must be JSON such as {{"labels": {{"release": "prometheus"}}, "intervalSeconds": 15}}'
         )
     return PodMonitorSettings(labels=tuple(sorted(labels.items())), interval_seconds=seconds)
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    """The JSON object in the text; None for any other text."""
+    try:
+        given = json.loads(text)
+    except ValueError:
+        return None
+    return given if isinstance(given, dict) else None
