@@ -158,6 +158,11 @@ REASON_PORT_TAKEN: Final = "PortTaken"
 REASON_SECRET_NOT_FOUND: Final = "SecretNotFound"
 REASON_SECRET_INVALID: Final = "SecretInvalid"
 REASON_INVALID_OPTION: Final = "InvalidOption"
+# Those of them by which an engine can never serve as it is configured, until its spec, its model or a Secret changes.
+CONFIG_REASONS: Final = (
+    REASON_MODEL_NOT_FOUND, REASON_MODEL_INVALID, REASON_UNSUPPORTED_ARCHITECTURE, REASON_ACCELERATOR_NOT_FOUND,
+    REASON_INSUFFICIENT_MEMORY, REASON_SECRET_NOT_FOUND, REASON_SECRET_INVALID, REASON_INVALID_OPTION,
+)  # fmt: skip
 # Reasons why a starting engine cannot fetch its model; with `--fetch-errors retry` it stays up and reports them.
 REASON_MODEL_ACCESS_DENIED: Final = "ModelAccessDenied"
 REASON_REVISION_NOT_FOUND: Final = "RevisionNotFound"
@@ -186,9 +191,8 @@ REQUESTS_WAITING: Final = "sluice_requests_waiting"
 TOKENS_IN_FLIGHT: Final = "sluice_tokens_in_flight"
 KV_OCCUPANCY_RATIO: Final = "sluice_kv_occupancy_ratio"  # held by running requests / total
 KV_BLOCKS: Final = "sluice_kv_blocks"  # {state=held|cached|free}
-ADMISSION_LIMIT: Final = (
-    "sluice_admission_limit"  # {kind=concurrency|concurrency_min|concurrency_max|queue|batched_tokens}
-)
+# {kind=concurrency|concurrency_min|concurrency_max|queue|batched_tokens}.
+ADMISSION_LIMIT: Final = "sluice_admission_limit"
 
 TIME_TO_FIRST_TOKEN: Final = "sluice_time_to_first_token_seconds"
 INTER_TOKEN_LATENCY: Final = "sluice_inter_token_latency_seconds"
@@ -273,18 +277,16 @@ GATEWAY_HELD: Final = "sluice_gateway_requests_held"
 GATEWAY_REPLICAS: Final = "sluice_gateway_replicas"  # {state=ready|out}
 GATEWAY_FOLLOWED: Final = "sluice_gateway_followed_replicas"
 GATEWAY_FAULTS: Final = "sluice_gateway_replica_faults_total"  # {kind}: faults that took a replica out
-GATEWAY_REJECTIONS: Final = (
-    "sluice_gateway_rejections_total"  # {reason}: answered by the gateway itself, before a replica
-)
+# {reason}: answered by the gateway itself, before a replica.
+GATEWAY_REJECTIONS: Final = "sluice_gateway_rejections_total"
 GATEWAY_QUEUED: Final = "sluice_gateway_queue_requests"  # {priority=high|normal|low}: above 0, 0, below 0
 GATEWAY_QUEUE_SECONDS: Final = "sluice_gateway_queue_seconds"
 GATEWAY_PROMPT_TOKENS: Final = "sluice_gateway_prompt_tokens_total"
 GATEWAY_CACHED_TOKENS: Final = "sluice_gateway_cached_prompt_tokens_total"
 GATEWAY_EXPECTED_TOKENS: Final = "sluice_gateway_expected_cached_prompt_tokens_total"
 GATEWAY_OVERHEAD: Final = "sluice_gateway_overhead_seconds"
-GATEWAY_REVISION_REQUESTS: Final = (
-    "sluice_gateway_revision_requests_total"  # {revision, result}; of models with a canary
-)
+# {revision, result}; of models with a canary.
+GATEWAY_REVISION_REQUESTS: Final = "sluice_gateway_revision_requests_total"
 GATEWAY_REVISIONS: Final = ("stable", REVISION_CANARY)
 # missed: a stream whose first byte came after the target. error: status 500 or more, or an answer that broke off.
 GATEWAY_REVISION_RESULTS: Final = ("met", "missed", "error")

@@ -58,19 +58,6 @@ from sluice_engine.text import TokenizerInvalid, load_text_model
 FLUSH_SECONDS: Final = 1.0  # seconds for the last bytes of aborted streams
 REAP_SECONDS: Final = 5.0
 BACKLOG: Final = 4096
-CONFIG_REASONS: Final = frozenset(
-    {
-        contract.REASON_MODEL_NOT_FOUND,
-        contract.REASON_MODEL_INVALID,
-        contract.REASON_UNSUPPORTED_ARCHITECTURE,
-        contract.REASON_ACCELERATOR_NOT_FOUND,
-        contract.REASON_INSUFFICIENT_MEMORY,
-        contract.REASON_INVALID_OPTION,
-        contract.REASON_SECRET_NOT_FOUND,
-        contract.REASON_SECRET_INVALID,
-        *contract.FETCH_REASONS,
-    }
-)
 
 log = logging.getLogger("sluice.server")
 
@@ -81,7 +68,8 @@ class StartFailed(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-        self.code = contract.EXIT_CONFIG if reason in CONFIG_REASONS else contract.EXIT_ENGINE_DIED
+        needs_change = reason in (*contract.CONFIG_REASONS, *contract.FETCH_REASONS)
+        self.code = contract.EXIT_CONFIG if needs_change else contract.EXIT_ENGINE_DIED
 
 
 class Server:

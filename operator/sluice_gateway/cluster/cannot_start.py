@@ -10,19 +10,12 @@ OF_SPEC: Final = frozenset({"InvalidSpec", "Conflict", "WriteRefused", "PodsRefu
 # What a pod has met. A model at zero replicas is started again, because the next pod may not meet it.
 OF_POD: Final = frozenset(
     {
-        "ImagePullFailed",
-        contract.REASON_MODEL_NOT_FOUND,
-        contract.REASON_MODEL_INVALID,
-        contract.REASON_UNSUPPORTED_ARCHITECTURE,
-        contract.REASON_ACCELERATOR_NOT_FOUND,
-        contract.REASON_INSUFFICIENT_MEMORY,
+        *contract.CONFIG_REASONS,
         contract.REASON_ENGINE_CRASHED,
-        contract.REASON_INVALID_OPTION,
-        contract.REASON_SECRET_NOT_FOUND,
-        contract.REASON_SECRET_INVALID,
         contract.REASON_MODEL_ACCESS_DENIED,
         contract.REASON_REVISION_NOT_FOUND,
         contract.REASON_DISK_FULL,
+        "ImagePullFailed",
         "Unschedulable",
     }
 )

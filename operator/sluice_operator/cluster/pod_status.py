@@ -29,19 +29,7 @@ _IMAGE_PULL_REASONS: Final = frozenset(
 )
 _CONFIG_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _ENGINE_REASONS: Final = frozenset(
-    {
-        contract.REASON_MODEL_NOT_FOUND,
-        contract.REASON_MODEL_INVALID,
-        contract.REASON_UNSUPPORTED_ARCHITECTURE,
-        contract.REASON_ACCELERATOR_NOT_FOUND,
-        contract.REASON_INSUFFICIENT_MEMORY,
-        contract.REASON_ENGINE_CRASHED,
-        contract.REASON_PORT_TAKEN,
-        contract.REASON_INVALID_OPTION,
-        contract.REASON_SECRET_NOT_FOUND,
-        contract.REASON_SECRET_INVALID,
-        *contract.FETCH_REASONS,
-    }
+    {*contract.CONFIG_REASONS, *contract.FETCH_REASONS, contract.REASON_ENGINE_CRASHED, contract.REASON_PORT_TAKEN}
 )
 
 

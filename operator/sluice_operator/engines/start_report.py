@@ -8,16 +8,7 @@ from sluice import contract
 from sluice_operator.autoscaler.values import EngineSample, StartReport
 
 MAX_TEXT: Final = 1000  # characters that are kept
-_REASONS: Final = frozenset(
-    {
-        *contract.FETCH_REASONS,
-        contract.REASON_MODEL_NOT_FOUND,
-        contract.REASON_MODEL_INVALID,
-        contract.REASON_UNSUPPORTED_ARCHITECTURE,
-        contract.REASON_INSUFFICIENT_MEMORY,
-        contract.REASON_INVALID_OPTION,
-    }
-)
+_REASONS: Final = frozenset({*contract.CONFIG_REASONS, *contract.FETCH_REASONS})
 
 
 def is_starting(sample: EngineSample) -> bool:

@@ -8,33 +8,21 @@ from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.status.facts import Facts
 
 # Reasons of a crash of the engine; such a reason is reported until a pod of the same generation is ready.
-CRASH_REASONS: Final = frozenset(
-    {
-        contract.REASON_MODEL_NOT_FOUND,
-        contract.REASON_MODEL_INVALID,
-        contract.REASON_UNSUPPORTED_ARCHITECTURE,
-        contract.REASON_ACCELERATOR_NOT_FOUND,
-        contract.REASON_INSUFFICIENT_MEMORY,
-        contract.REASON_ENGINE_CRASHED,
-        contract.REASON_INVALID_OPTION,
-        contract.REASON_SECRET_NOT_FOUND,
-        contract.REASON_SECRET_INVALID,
-    }
-)
+CRASH_REASONS: Final = frozenset({*contract.CONFIG_REASONS, contract.REASON_ENGINE_CRASHED})
 _NEXT_STEP: Final = {
-    "ModelNotFound": "Put the model there or correct spec.model.uri; the operator retries.",
-    "ModelInvalid": "Replace the model's files; the operator retries.",
-    "UnsupportedArchitecture": "Set spec.model.uri to another model; the pods then start.",
-    "AcceleratorNotFound": "Request an accelerator that the nodes have, or set spec.engine.accelerator.count to 0.",
-    "InsufficientMemory": "Lower spec.engine.kvCache or raise spec.engine.resources.limits.memory.",
-    "EngineCrashed": "Read the log with kubectl logs --previous; the kubelet restarts the container.",
+    contract.REASON_MODEL_NOT_FOUND: "Put the model there or correct spec.model.uri; the operator retries.",
+    contract.REASON_MODEL_INVALID: "Replace the model's files; the operator retries.",
+    contract.REASON_UNSUPPORTED_ARCHITECTURE: "Set spec.model.uri to another model; the pods then start.",
+    contract.REASON_ACCELERATOR_NOT_FOUND: "Request an accelerator that the nodes have, or set spec.engine.accelerator.count to 0.",
+    contract.REASON_INSUFFICIENT_MEMORY: "Lower spec.engine.kvCache or raise spec.engine.resources.limits.memory.",
+    contract.REASON_ENGINE_CRASHED: "Read the log with kubectl logs --previous; the kubelet restarts the container.",
     "Unschedulable": "Add or free a matching node or volume, or lower the requests in spec.engine.",
     "ImagePullFailed": "Correct spec.engine.image or the pull secret; the kubelet retries the pull.",
-    "SecretNotFound": "Create the Secret in the namespace of the resource; the pod then starts.",
-    "SecretInvalid": "Correct the entry of the Secret; the pod then starts.",
-    "ModelAccessDenied": "Set spec.model.tokenSecretRef or correct its Secret; the engine retries.",
-    "RevisionNotFound": "Correct spec.model.uri; the pods are then replaced.",
-    "DiskFull": "Give spec.model.cache a larger volume; the engine retries.",
+    contract.REASON_SECRET_NOT_FOUND: "Create the Secret in the namespace of the resource; the pod then starts.",
+    contract.REASON_SECRET_INVALID: "Correct the entry of the Secret; the pod then starts.",
+    contract.REASON_MODEL_ACCESS_DENIED: "Set spec.model.tokenSecretRef or correct its Secret; the engine retries.",
+    contract.REASON_REVISION_NOT_FOUND: "Correct spec.model.uri; the pods are then replaced.",
+    contract.REASON_DISK_FULL: "Give spec.model.cache a larger volume; the engine retries.",
     "InvalidSpec": "Correct the spec; until then the operator leaves the running pods unchanged.",
     "WriteRefused": "Grant the operator this permission or change the policy that rejects the write; the operator retries.",
     "PodsRefused": "Raise the quota, change the policy, or lower the requests in spec.engine.",
