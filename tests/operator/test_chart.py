@@ -56,7 +56,7 @@ def test_three_secrets_can_be_read_by_their_names_in_the_operators_own_namespace
     changed = "{{ $name }}-keyring, {{ $name }}-read"
     assert rules == [("{{ $name }}-key", "get"), (changed, "get, patch"), ("", "create")]
     role = next(each for each in RBAC.split("\n---\n") if "resources: [secrets]" in each)
-    assert "kind: Role\n" in role and "namespace: {{ .Release.Namespace }}" in role
+    assert "kind: Role\n" in role and "namespace: {{ .Release.Namespace | quote }}" in role
     assert all(f'{{{{ include "sluice.fullname" . }}}}-{name}\n' in DEPLOYMENT for name in ("key", "keyring"))
     assert '{{ include "sluice.fullname" . }}-read' in DEPLOYMENT and "}}-read\n" in GATEWAY
 
@@ -397,4 +397,4 @@ def test_the_chart_names_the_lease_by_the_release() -> None:
     """The same without Helm: the operator's setting and the role's right come from one template."""
     assert re.search(r'SLUICE_LEASE_NAME\n +value: \{\{ include "sluice.fullname" \. \| quote \}\}', DEPLOYMENT)
     assert '{{- $name := include "sluice.fullname" . }}' in RBAC
-    assert re.search(r"resources: \[leases\]\n +resourceNames: \[\{\{ \$name \}\}\]\n +verbs: \[get, update\]", RBAC)
+    assert re.search(r"\[leases\]\n +resourceNames: \[\{\{ \$name \| quote \}\}\]\n +verbs: \[get, update\]", RBAC)

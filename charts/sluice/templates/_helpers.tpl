@@ -1,16 +1,20 @@
 {{- define "sluice.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{ .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
-{{- else if contains "sluice" .Release.Name -}}
-{{ .Release.Name | trunc 40 | trimSuffix "-" }}
-{{- else -}}
-{{ printf "%s-sluice" .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- $name := .Values.fullnameOverride | default (contains "sluice" .Release.Name | ternary .Release.Name (printf "%s-sluice" .Release.Name)) -}}
+{{- $name = $name | trunc 40 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "%q cannot begin the names of Services, which are lower-case letters, digits and -, a letter first: choose another release name, or set fullnameOverride." $name) -}}
 {{- end -}}
+{{ $name }}
+{{- end -}}
+
+{{- /* Labels of the user and ours. The user's go first, but not before those that select. Argument: (list ours theirs selector) */ -}}
+{{- define "sluice.withLabels" -}}
+{{- mergeOverwrite (index . 0 | fromYaml) (index . 1 | default dict) (index . 2 | fromYaml) | toYaml -}}
 {{- end -}}
 
 {{- define "sluice.selector" -}}
 app.kubernetes.io/name: sluice-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "sluice.labels" -}}
@@ -23,7 +27,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "sluice.gateway.selector" -}}
 app.kubernetes.io/name: sluice-gateway
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "sluice.gateway.labels" -}}
@@ -133,7 +137,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- /* The operator's and the gateway's pods of this release, as peers of a NetworkPolicy. */ -}}
 {{- define "sluice.operator.peer" -}}
 namespaceSelector:
-  matchLabels: {kubernetes.io/metadata.name: {{ .Release.Namespace }}}
+  matchLabels: {kubernetes.io/metadata.name: {{ .Release.Namespace | quote }}}
 podSelector:
   matchLabels:
     {{- include "sluice.selector" . | nindent 4 }}
@@ -141,7 +145,7 @@ podSelector:
 
 {{- define "sluice.gateway.peer" -}}
 namespaceSelector:
-  matchLabels: {kubernetes.io/metadata.name: {{ .Release.Namespace }}}
+  matchLabels: {kubernetes.io/metadata.name: {{ .Release.Namespace | quote }}}
 podSelector:
   matchLabels:
     {{- include "sluice.gateway.selector" . | nindent 4 }}
