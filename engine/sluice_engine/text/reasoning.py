@@ -1,10 +1,12 @@
-"""Separates a model's reasoning, `<think>…</think>`, from its answer, as the text arrives."""
+"""Separates a model's reasoning, `<think>…</think>`, from its answer, as the text arrives; and names it for templates."""
 
+import re
 from typing import Final, NamedTuple
 
 OPENING: Final = "<think>"
 CLOSING: Final = "</think>"
 SPACE: Final = " \t\r\n"
+FIELDS: Final = ("reasoning", "reasoning_content")  # what chat templates and clients call it in an earlier answer
 
 
 class Parts(NamedTuple):
@@ -12,6 +14,20 @@ class Parts(NamedTuple):
 
     reasoning: str
     answer: str
+
+
+def fields_read(template: str) -> tuple[str, ...]:
+    """Returns those of FIELDS that a template reads of a message: `message.NAME`, `message['NAME']`, `message.get('NAME')`,
+    `'NAME' in message`.
+    """
+    reads = r"(?:\.|[\[(]\s*['\"]){name}\b|['\"]{name}['\"]\s+in\b"
+    return tuple(name for name in FIELDS if re.search(reads.format(name=name), template))
+
+
+def split(text: str) -> Parts:
+    """Returns the reasoning and the answer of a whole output, as chat templates do: the opening mark may be missing."""
+    before, mark, answer = text.partition(CLOSING)
+    return Parts(before.strip().removeprefix(OPENING).lstrip(), answer.lstrip(SPACE)) if mark else Parts("", text)
 
 
 class ReasoningSplitter:

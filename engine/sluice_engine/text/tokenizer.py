@@ -20,7 +20,7 @@ from sluice_engine.text.detokenizer import (
     sentencepiece_bytes,
     token_bytes,
 )
-from sluice_engine.text.reasoning import OPENING
+from sluice_engine.text.reasoning import OPENING, fields_read, split
 from sluice_engine.text.system_messages import with_one_system_message
 from sluice_engine.text.template_budget import RENDER_SECONDS, TemplateFailed, TemplateSlow
 from sluice_engine.text.truncation import encode_first
@@ -39,6 +39,7 @@ class Message:
     role: str
     content: str
     fields: Mapping[str, Any] = field(default_factory=dict)  # further ones of chat templates: tool calls, their ids
+    reasoning: str = ""  # that led to an earlier answer
 
 
 class TextModel:
@@ -48,6 +49,7 @@ class TextModel:
         self._tokenizer = tokenizer
         self._plain = plain
         self._template = template
+        self._reasoning_fields = fields_read(template.source) if template is not None else ()
         self.stop_token_ids = stop_token_ids
         self._table: list[bytes] | None = _byte_table(tokenizer)
         self._longest = max((len(entry) for entry in self._table), default=0) if self._table else 0
@@ -112,7 +114,7 @@ class TextModel:
         """
         if self._template is None:
             raise TemplateFailed("this model has no chat template; use /v1/completions")
-        spoken = [{"role": each.role, "content": each.content, **each.fields} for each in messages]
+        spoken = [self._fields(each) for each in messages]
         given = dict(variables or {})
         if self.tool_dialect is None:
             spoken = with_tools(spoken, tools)
@@ -123,6 +125,14 @@ class TextModel:
             encoder = self._plain if plain else self._tokenizer
             ids.extend(_encoded(encoder, text))
         return ids
+
+    def _fields(self, message: Message) -> dict[str, Any]:
+        """A message as the template reads it. It cannot find the reasoning within the text, because marks there are text."""
+        content, reasoning = message.content, message.reasoning
+        if message.role == "assistant" and self.reasons and not reasoning:
+            reasoning, content = split(content)
+        named = dict.fromkeys(self._reasoning_fields, reasoning) if reasoning else {}
+        return {"role": message.role, "content": content, **message.fields, **named}
 
     def unwritable(self, text: str) -> str:
         """The first character of `text` that no tokens of the vocabulary spell; "" if there is none."""

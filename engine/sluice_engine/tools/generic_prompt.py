@@ -38,4 +38,5 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
         f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>"
         for call in message.get("tool_calls") or ()
     )
-    return {"role": role, "content": "\n".join(part for part in (content, calls) if part)}
+    kept = {name: value for name, value in message.items() if name != "tool_calls"}
+    return kept | {"content": "\n".join(part for part in (content, calls) if part)}

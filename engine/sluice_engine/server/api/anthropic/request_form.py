@@ -32,11 +32,10 @@ SAME: Final = (
 )
 MAX_MESSAGES: Final = 4096
 CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
-THOUGHTS: Final = ("thinking", "redacted_thinking")  # of earlier answers; chat templates leave them out
 ROLES: Final = ("user", "assistant", "system")
 THINKS: Final = ("enabled", "disabled", "adaptive")
 
-CLEARED: Final = "clear_thinking_20251015"  # an edit of the context that leaves out thoughts, as chat templates do
+CLEARED: Final = "clear_thinking_20251015"  # an edit of the context that leaves out the thoughts of old answers
 
 _STRING: Final[Object] = {"type": "string"}
 _TEXT: Final = object_form(fields(Form("type", {"const": "text"}), Form("text", _STRING)), ("type", "text"), more=True)
@@ -45,7 +44,10 @@ _BLOCKS: Final = (
     _TEXT,
     object_form(fields(Form("type", {"const": "tool_use"}), Form("name", _STRING)), ("type", "name"), more=True),
     object_form(fields(Form("type", {"const": "tool_result"}), Form("content", _TEXTS)), ("type",), more=True),
-    *(object_form(fields(Form("type", {"const": kind})), ("type",), more=True) for kind in THOUGHTS),
+    object_form(
+        fields(Form("type", {"const": "thinking"}), Form("thinking", _STRING)), ("type", "thinking"), more=True
+    ),
+    object_form(fields(Form("type", {"const": "redacted_thinking"})), ("type",), more=True),
 )
 MESSAGE: Final = fields(
     Form("role", {"type": "string", "enum": list(ROLES)}),

@@ -37,12 +37,12 @@ def chat_body(body: Object, *, counting: bool = False) -> tuple[Object, Origins]
     for each in form.UNSUPPORTED:
         each.check(body)
     form.SERVICE_TIER.of(body)
-    _check_edits(body.get("context_management"))
     if body.get("max_tokens") is None and not counting:
         raise invalid("max_tokens", "is required: the number of tokens that the answer may have")
     chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
     origins = Origins(_ORIGINS)
     chat["messages"] = _messages(body, origins)
+    _clear_thoughts(chat["messages"], body.get("context_management"))
     if stops := form.STOP_SEQUENCES.of(body):
         chat["stop"] = list(stops)
     if (user := _user_id(body.get("metadata"))) is not None:
@@ -119,7 +119,7 @@ def _add_user(messages: list[Object], content: Any, where: str, origins: Origins
 
 
 def _add_assistant(messages: list[Object], content: Any, where: str, origins: Origins) -> None:
-    calls, texts, chat = list[Object](), [], f"messages[{len(messages)}].tool_calls"
+    calls, texts, thoughts, chat = list[Object](), [], [], f"messages[{len(messages)}].tool_calls"
     origins.add(chat, where)
     for place, block in enumerate(_blocks(content, where) if content != [] else []):  # [] is an answer without text
         if block.get("type") == "tool_use":
@@ -131,9 +131,14 @@ def _add_assistant(messages: list[Object], content: Any, where: str, origins: Or
             origins.add(f"{chat}[{len(calls)}].function.arguments", f"{where}[{place}].input")
             function = {"name": block["name"], "arguments": json.dumps(block.get("input") or {})}
             calls.append({"id": block.get("id"), "type": "function", "function": function})
-        elif block.get("type") not in form.THOUGHTS:
+        elif block.get("type") == "thinking":
+            if not isinstance(block.get("thinking"), str):
+                raise invalid(f"{where}[{place}].thinking", "must be a string")
+            thoughts.append(block["thinking"])
+        elif block.get("type") != "redacted_thinking":
             texts.append(_text_of(block, f"{where}[{place}]"))
-    messages.append({"role": "assistant", "content": "".join(texts)} | ({"tool_calls": calls} if calls else {}))
+    message: Object = {"role": "assistant", "content": "".join(texts), "reasoning": "\n\n".join(thoughts)}
+    messages.append(message | ({"tool_calls": calls} if calls else {}))
 
 
 def _text(content: Any, where: str) -> str:
@@ -199,8 +204,8 @@ def _choice(choice: Any) -> Object:
     return found | {"tool_choice": form.CHOICES[choice["type"]]}
 
 
-def _check_edits(management: Any) -> None:
-    """Raises Unsupported for an edit that changes the prompt: the server removes nothing from a conversation."""
+def _clear_thoughts(messages: list[Object], management: Any) -> None:
+    """Removes the thoughts that an edit asks to clear. Raises Unsupported for an edit that removes anything else."""
     if management is None:
         return
     if not isinstance(management, dict):
@@ -213,10 +218,27 @@ def _check_edits(management: Any) -> None:
         if edit.get("type") != form.CLEARED:
             where = f"context_management.edits[{place}].type"
             raise Unsupported(
-                f"{where} {edit.get('type')!r} is not supported: the server removes nothing from a conversation. Leave it "
-                "out, and send fewer messages.",
+                f"{where} {edit.get('type')!r} is not supported: the server removes only thoughts from a conversation. Leave "
+                "it out, and send fewer messages.",
                 param=where,
             )
+        kept = _kept(edit.get("keep"), f"context_management.edits[{place}].keep")
+        thinking = [message for message in messages if message.get("reasoning")]
+        for message in thinking[: max(0, len(thinking) - kept)] if kept is not None else ():
+            del message["reasoning"]
+
+
+def _kept(keep: Any, where: str) -> int | None:
+    """The number of answers that keep their thoughts; None for all."""
+    if keep is None:
+        return 1
+    kind = keep.get("type") if isinstance(keep, dict) else keep
+    if kind == "all":
+        return None
+    value = keep.get("value") if kind == "thinking_turns" else None
+    if type(value) is not int or value < 1:
+        raise invalid(where, "must be all, or an object with the type thinking_turns and a value of at least 1")
+    return value
 
 
 def _output(body: Object, origins: Origins) -> Object:

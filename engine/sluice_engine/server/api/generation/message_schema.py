@@ -7,12 +7,13 @@ from sluice_engine.server.api.generation.tool_fields import CALLS, past_calls
 from sluice_engine.server.api.request_fields import Form, Neutral, fields, list_of, object_form
 from sluice_engine.server.errors import BadRequest, Unsupported
 from sluice_engine.text import Message
+from sluice_engine.text import reasoning as thoughts
 
 MAX_MESSAGES: Final = 4096
 MAX_PARTS: Final = 1024
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 UNSUPPORTED: Final = ("function_call", "audio")
-IGNORED: Final = ("refusal", "annotations", "reasoning_content", "reasoning")  # of an answer that a client sends back
+IGNORED: Final = ("refusal", "annotations")  # of an answer that a client sends back
 PART: Final = object_form(
     fields(Form("type", {"const": "text"}), Form("text", {"type": "string"})), ("type", "text"), more=True
 )
@@ -23,6 +24,7 @@ FIELDS: Final = fields(
     *(Form(name, {"type": "string"}) for name in ("name", "tool_call_id")),
     CALLS,
     *(Form(name, {}) for name in IGNORED),
+    *(Form(name, {"type": "string"}) for name in thoughts.FIELDS),
     *(Neutral(name, ({}, [], "", False, 0)) for name in UNSUPPORTED),
 )
 MESSAGES: Final = Form("messages", list_of(object_form(FIELDS, ("role",)), 1, MAX_MESSAGES))
@@ -51,18 +53,21 @@ def _message(message: Any, where: str) -> Message:
         raise Unsupported(f"{where}.role 'function' is not supported by this engine; use tool.", param=f"{where}.role")
     if role not in ROLES:
         raise invalid(f"{where}.role", "must be one of system, user, assistant, tool")
-    for name in ("name", "tool_call_id"):
+    for name in ("name", "tool_call_id", *thoughts.FIELDS):
         if not isinstance(message.get(name), str | None):
             raise invalid(f"{where}.{name}", "must be a string")
     if message.get("tool_calls") and role != "assistant":
         raise invalid(f"{where}.tool_calls", "belongs to messages of the assistant")
     calls = past_calls(message, where)
     content = message.get("content")
-    text = "" if content is None and calls else _content(content, f"{where}.content")
+    reasoning = (
+        next((message[name] for name in thoughts.FIELDS if message.get(name)), "") if role == "assistant" else ""
+    )
+    text = "" if content is None and (calls or reasoning) else _content(content, f"{where}.content")
     fields: dict[str, Any] = {"tool_calls": [call.as_json() for call in calls]} if calls else {}
     if role == "tool":
         fields |= {name: message[name] for name in ("name", "tool_call_id") if message.get(name)}
-    return Message("system" if role == "developer" else role, text, fields)
+    return Message("system" if role == "developer" else role, text, fields, reasoning)
 
 
 def _content(content: Any, where: str) -> str:

@@ -139,7 +139,7 @@ def _check_sizes(serving: Serving, generation: Generation, texts: Sequence[str])
 
 def _renders_more(messages: Sequence[Message], variables: Mapping[str, Any], tools: Sequence[Tool]) -> bool:
     """Whether the template renders more than the messages' text: its size is then unknown."""
-    return bool(variables) or bool(tools) or any(message.fields for message in messages)
+    return bool(variables) or bool(tools) or any(message.fields or message.reasoning for message in messages)
 
 
 def _texts(generation: Generation) -> list[str]:

@@ -85,8 +85,11 @@ def _add(messages: list[Object], item: Any, where: str, origins: Origins) -> Non
         raise invalid(where, "must be an object")
     match item.get("type", "message"):
         case "message":
+            message = _message(item, where)
+            if message["role"] == "assistant" and _is_reasoning(messages):
+                message["reasoning"] = messages.pop()["reasoning"]
             origins.add(f"messages[{len(messages)}]", where)
-            messages.append(_message(item, where))
+            messages.append(message)
         case "function_call":
             _add_call(messages, item, where, origins)
         case "function_call_output":
@@ -95,10 +98,27 @@ def _add(messages: list[Object], item: Any, where: str, origins: Origins) -> Non
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": text})
             origins.add(f"{chat}.tool_call_id", f"{where}.call_id")
             origins.add(f"{chat}.content", f"{where}.output")
-        case "reasoning":  # of an earlier answer; chat templates leave it out
-            pass
+        case "reasoning":
+            _add_reasoning(messages, item)
         case other:
             raise Unsupported(f"{where}.type {other!r} is not supported by this engine.", param=f"{where}.type")
+
+
+def _add_reasoning(messages: list[Object], item: Object) -> None:
+    """Reasoning belongs to one message of a chat with the answer's text and calls. An encrypted one cannot be read."""
+    parts = item.get("content") or item.get("summary")
+    given = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    texts = [each for each in given if isinstance(each, str)]
+    if not any(texts):
+        return
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": None})
+    messages[-1]["reasoning"] = "\n\n".join(filter(None, (messages[-1].get("reasoning"), *texts)))
+
+
+def _is_reasoning(messages: list[Object]) -> bool:
+    """Whether the last message is only reasoning so far."""
+    return bool(messages) and messages[-1].get("content", "") is None and not messages[-1].get("tool_calls")
 
 
 def _add_call(messages: list[Object], item: Object, where: str, origins: Origins) -> None:
