@@ -4,13 +4,25 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    Glm4MoeConfig,
+    GPTNeoXConfig,
+    GraniteMoeConfig,
+    HrmTextConfig,
+    LlamaConfig,
+    PhimoeConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from sluice_engine.backend.cuda.device_queue import DeviceQueue, HostQueue
 from sluice_engine.backend.cuda.loading.weights import Target, read_module
@@ -63,6 +75,63 @@ def test_all_tensors_equal_those_that_transformers_loads(
     folder = save((FAMILIES | MIXTURES)[family](), tmp_path)
     assert equal(read(folder, dtype), folder, dtype)
     assert "through host memory" not in caplog.text
+
+
+NO_GROUPS = {name: value for name, value in SMALL.items() if name != "num_key_value_heads"}
+# Architectures whose files name or merge tensors otherwise than the module, keep some in float32, or cut them.
+CONVERTED: dict[str, Callable[[], PreTrainedConfig]] = {
+    "renamed": lambda: GPTNeoXConfig(**NO_GROUPS),
+    "renamed experts": lambda: GraniteMoeConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2),
+    "renamed and merged": lambda: PhimoeConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2),
+    "float32 parts": lambda: Glm4MoeConfig(
+        **SMALL, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, n_group=1, topk_group=1
+    ),
+    "cut": lambda: HrmTextConfig(**SMALL),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", sorted(CONVERTED))
+def test_tensors_that_transformers_converts_are_converted_on_the_device(
+    family: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sharded(CONVERTED[family](), tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(PreTrainedModel, "from_pretrained", classmethod(lambda *_, **__: pytest.fail("host memory")))
+        module = read(folder, dtype)
+    assert equal(module, folder, dtype)
+
+
+def test_the_tensors_of_a_model_without_its_head_are_found(tmp_path: Path) -> None:
+    folder = save(LlamaConfig(**SMALL, tie_word_embeddings=True), tmp_path)
+    AutoModelForCausalLM.from_pretrained(folder).model.save_pretrained(folder)
+    AutoConfig.from_pretrained(folder, architectures=["LlamaForCausalLM"]).save_pretrained(folder)
+    assert "embed_tokens.weight" in load_file(folder / "model.safetensors")
+    assert equal(read(folder), folder)
+
+
+@pytest.mark.parametrize("change", ["equal", "other", "head alone"])
+def test_a_stored_head_is_tied_as_transformers_ties_it(change: str, tmp_path: Path) -> None:
+    path = save(LlamaConfig(**SMALL, tie_word_embeddings=True), tmp_path) / "model.safetensors"
+    kept = load_file(path)
+    embedding = kept["model.embed_tokens.weight"]
+    kept["lm_head.weight"] = embedding.clone() if change != "other" else -embedding
+    if change == "head alone":
+        del kept["model.embed_tokens.weight"]
+    save_file(kept, path, metadata={"format": "pt"})
+    module = read(tmp_path)
+    assert equal(module, tmp_path)
+    embeddings = module.get_input_embeddings().weight.data_ptr(), module.get_output_embeddings().weight.data_ptr()
+    assert (embeddings[0] == embeddings[1]) == (change != "other")
+
+
+def test_tensors_that_cannot_be_converted_are_named(tmp_path: Path) -> None:
+    path = save(CONVERTED["renamed and merged"](), tmp_path) / "model.safetensors"
+    kept = load_file(path)
+    name = next(each for each in kept if ".experts.1.w1" in each)
+    save_file(kept | {name: torch.zeros(3, 64)}, path, metadata={"format": "pt"})
+    with pytest.raises(ModelInvalid, match=r"cannot be converted as PhimoeForCausalLM asks: .*stack"):
+        read(tmp_path)
 
 
 def test_tied_weights_of_several_files_are_one_tensor(tmp_path: Path) -> None:
@@ -152,13 +221,16 @@ print(json.dumps([status("VmHWM") - before, sum(each.nbytes for each in module.p
 """
 
 
-def test_the_host_holds_nothing_but_the_buffers_beside_the_devices_tensors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [LlamaConfig, GPTNeoXConfig])  # as they are, and renamed
+def test_the_host_holds_nothing_but_the_buffers_beside_the_devices_tensors(
+    kind: type[PreTrainedConfig], tmp_path: Path
+) -> None:
     """The device is this machine's memory, so the growth is the model in bf16 and the buffers. The files are twice as
     large as the model, and a loader that held one of them would grow by its size.
     """
-    sizes = SMALL | {"hidden_size": 1024, "intermediate_size": 4096, "vocab_size": 8192, "num_hidden_layers": 2}
-    save(LlamaConfig(**SMALL), tmp_path / "tiny")
-    AutoModelForCausalLM.from_config(LlamaConfig(**sizes)).save_pretrained(tmp_path, max_shard_size="70MB")
+    sizes = NO_GROUPS | {"hidden_size": 1024, "intermediate_size": 4096, "vocab_size": 8192, "num_hidden_layers": 2}
+    save(kind(**NO_GROUPS), tmp_path / "tiny")
+    AutoModelForCausalLM.from_config(kind(**sizes)).save_pretrained(tmp_path, max_shard_size="70MB")
     files = [path.stat().st_size for path in tmp_path.glob("*.safetensors")]
     done = subprocess.run(
         [sys.executable, "-c", GROWTH, str(tmp_path), json.dumps(sys.path)], capture_output=True, text=True, check=True

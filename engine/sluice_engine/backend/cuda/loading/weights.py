@@ -1,8 +1,8 @@
 """Reads a folder's weights to the device tensor by tensor, into transformers' module: the host never holds the model.
 
 The tensors of experts are copied to their place in a merged tensor (`merged.py`), and quantised layers are dequantised on the
-device (`stored.py`). transformers' own loader reads models whose tensors it renames or merges otherwise; the host then holds
-the model once.
+device (`stored.py`). Where an architecture's files name or merge tensors otherwise, transformers' conversions are applied on
+the device (`conversions.py`).
 """
 
 import copy
@@ -24,6 +24,7 @@ from sluice.models.files import HeaderInvalid, loaded_names
 from sluice.models.quantisation import Quantisation, read_quantisation
 from sluice_engine.backend.base import OnBytes
 from sluice_engine.backend.cuda.device_queue import DeviceQueue
+from sluice_engine.backend.cuda.loading.conversions import Conversion, places_of
 from sluice_engine.backend.cuda.loading.merged import Part, is_known, part_of
 from sluice_engine.backend.cuda.loading.staging import PIECE_BYTES, FileEndsEarly, Staging
 from sluice_engine.backend.cuda.loading.stored import (
@@ -36,7 +37,7 @@ from sluice_engine.backend.cuda.loading.stored import (
 )
 from sluice_engine.errors import ModelInvalid, first_line
 from sluice_engine.model import attention
-from sluice_engine.model.pretrained import Checkpoint, from_folder
+from sluice_engine.model.pretrained import Checkpoint
 
 Keep = Callable[[str, torch.Tensor], torch.Tensor]  # the part of the tensor of this name that the device holds
 _NAMED: Final = 3  # of many names in one sentence
@@ -54,6 +55,28 @@ class Target:
     keep: Keep | None = None  # None: whole tensors
 
 
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What a module needs of its files, by name there: the tensors that are taken as they are and their places, those that
+    are converted, and the conversion of each of these.
+    """
+
+    parts: dict[str, tuple[Stored, Part]]
+    sources: dict[str, Stored]
+    conversions: dict[str, Conversion]
+
+    @property
+    def size(self) -> int:
+        """Bytes in the files."""
+        return sum(where.size for where, _ in self.parts.values()) + sum(each.size for each in self.sources.values())
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files, in order."""
+        taken = [where for where, _ in self.parts.values()]
+        return list(dict.fromkeys(where.path for where in (*taken, *self.sources.values())))
+
+
 def read_module(checkpoint: Checkpoint, target: Target) -> torch.nn.Module:
     """transformers' module of the folder with its weights on the device. Raises ModelInvalid."""
     folder, quantisation = checkpoint.folder, read_quantisation(checkpoint.config.__dict__)
@@ -62,12 +85,7 @@ def read_module(checkpoint: Checkpoint, target: Target) -> torch.nn.Module:
     if isinstance(quantisation, Quantisation):
         stored = with_layers(plain, quantisation, folder)
     module = without_memory(checkpoint)
-    reason = cannot_stream(module, stored)
-    if reason is not None:
-        _log.info("transformers loads the weights through host memory: %s", reason)
-        whole: torch.nn.Module = from_folder(AutoModelForCausalLM, folder, checkpoint.config, checkpoint.dtype)
-        _keep_parts(whole, target)
-        return whole.to(target.device)
+    _keep_dtypes(module, checkpoint.dtype)
     _fill(module, _checked(module, stored, folder), target)
     return module
 
@@ -79,20 +97,6 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
         with _named_faults(folder / name):
             found |= in_file(folder / name)
     return found
-
-
-def cannot_stream(module: torch.nn.Module, stored: Collection[str]) -> str | None:
-    """Why transformers must load this model, or None."""
-    if not is_known(get_model_conversion_mapping(module, add_legacy=False)):
-        return "it renames or merges tensors of this architecture"
-    if module._keep_in_fp32_modules or module._keep_in_fp32_modules_strict:
-        return "some tensors keep another dtype"
-    if any(name in stored for name in module.all_tied_weights_keys):
-        return "the files hold tensors that the config ties to others"
-    prefix = f"{module.base_model_prefix}."
-    if not any(name.startswith(prefix) for name in stored):
-        return f"the tensors lack the prefix {prefix!r}"
-    return None
 
 
 def without_memory(checkpoint: Checkpoint) -> Any:
@@ -107,25 +111,50 @@ def without_memory(checkpoint: Checkpoint) -> Any:
         raise ModelInvalid(f"The model in {checkpoint.folder} cannot be built: {first_line(error)}") from error
 
 
-def _checked(module: Any, stored: Mapping[str, Stored], folder: Path) -> dict[str, tuple[Stored, Part]]:
+def _keep_dtypes(module: Any, dtype: torch.dtype) -> None:
+    """Give the tensors that transformers keeps in another dtype that one."""
+    plan = module._get_dtype_plan(dtype)
+    for name, tensor in module.state_dict().items() if plan else ():
+        for pattern, kept in plan.items():
+            if re.search(pattern.replace("*", ".*"), name):
+                _place(module, name, tensor.to(kept), computed=True)
+
+
+def _placed(module: Any, stored: Mapping[str, Stored]) -> tuple[dict[str, Part], tuple[Conversion, ...]]:
+    """Where each of the files' tensors belongs, and what is made of those that belong nowhere as they are."""
+    prefix, names = f"{module.base_model_prefix}.", module.state_dict()
+    if is_known(get_model_conversion_mapping(module, add_legacy=False)) and any(
+        name.startswith(prefix) for name in stored
+    ):
+        return {name: part_of(name, names) for name in stored}, ()
+    places = places_of(module, stored)
+    return {name: Part(place) for name, place in places.names.items()}, places.conversions
+
+
+def _checked(module: Any, stored: Mapping[str, Stored], folder: Path) -> Needed:
     """The files' tensors that the module needs, and their places. Raises ModelInvalid for a missing one or one of another
     shape.
     """
-    expected = {
-        name: tensor for name, tensor in module.state_dict().items() if name not in module.all_tied_weights_keys
-    }
-    placed = {name: (where, part_of(name, expected)) for name, where in stored.items()}
-    needed = {name: each for name, each in placed.items() if _belongs(each[1], expected)}
+    parts, conversions = _placed(module, stored)
+    state, shapes = module.state_dict(), {name: where.shape for name, where in stored.items()}
+    try:
+        made = {name: shape for each in conversions for name, shape in each.shapes(module, shapes).items()}
+    except Exception as error:  # of an operation of transformers, on tensors that do not fit it
+        raise ModelInvalid(
+            f"The weights in {folder} cannot be converted as {type(module).__name__} asks: {first_line(error)}"
+        ) from error
+    given = {part.name for part in parts.values()} | made.keys()
+    expected = {name: tensor for name, tensor in state.items() if name in given or not _is_tied(name, given, module)}
+    needed = {name: (stored[name], part) for name, part in parts.items() if _belongs(part, expected)}
     found: Counter[str] = Counter()
     for where, part in needed.values():
         found[part.name] += math.prod(where.shape)
+    found.update({name: math.prod(shape) for name, shape in made.items()})
     for name, (where, part) in needed.items():
-        shape = tuple(part.of(expected[part.name]).shape)
-        if where.shape != shape:
-            raise ModelInvalid(
-                f"The tensor {name} in {where.path} has the shape {list(where.shape)}, and config.json asks "
-                f"for {list(shape)}. Use the config.json that belongs to the weights."
-            )
+        _check_shape(f"The tensor {name} in {where.path}", where.shape, part.of(expected[part.name]))
+    for name, shape in made.items():
+        if name in expected:
+            _check_shape(f"The tensor {name}, converted from those in {folder},", shape, expected[name])
     if missing := sorted(
         name for name, tensor in expected.items() if name not in found or found[name] < tensor.numel()
     ):
@@ -133,10 +162,26 @@ def _checked(module: Any, stored: Mapping[str, Stored], folder: Path) -> dict[st
             f"The weights in {folder} lack {_listed(missing)}, which its config.json asks for. Download the folder again, "
             f"or correct its config.json."
         )
+    sources = {name: each for each in conversions for _, name in each.sources}
     ignored = re.compile("|".join(module._keys_to_ignore_on_load_unexpected or ["$^"]) + r"|rotary_emb\.inv_freq$")
-    if unexpected := sorted(name for name in stored.keys() - needed.keys() if not ignored.search(name)):
+    unused = stored.keys() - needed.keys() - sources.keys()
+    if unexpected := sorted(name for name in unused if not ignored.search(name)):
         _log.warning("the model does not use %s of %s", _listed(unexpected), folder)
-    return needed
+    return Needed(needed, {name: stored[name] for name in sources}, sources)
+
+
+def _is_tied(name: str, given: Collection[str], module: Any) -> bool:
+    """True for a tensor that is another one of the module, which the files have."""
+    ties: dict[str, str] = module.all_tied_weights_keys
+    return name in ties or any(source == name and target in given for target, source in ties.items())
+
+
+def _check_shape(what: str, shape: tuple[int, ...], expected: torch.Tensor) -> None:
+    if shape != tuple(expected.shape):
+        raise ModelInvalid(
+            f"{what} has the shape {list(shape)}, and config.json asks for {list(expected.shape)}. Use the config.json "
+            f"that belongs to the weights."
+        )
 
 
 def _belongs(part: Part, expected: dict[str, torch.Tensor]) -> bool:
@@ -144,9 +189,9 @@ def _belongs(part: Part, expected: dict[str, torch.Tensor]) -> bool:
     return tensor is not None and (part.expert is None or part.expert < len(tensor))
 
 
-def _fill(module: Any, stored: dict[str, tuple[Stored, Part]], target: Target) -> None:
+def _fill(module: Any, needed: Needed, target: Target) -> None:
     """Give the module its weights, and compute the buffers that no file has."""
-    total, done = sum(where.size for where, _ in stored.values()), 0
+    total, done = needed.size, 0
 
     def count(size: int) -> None:
         nonlocal done
@@ -161,36 +206,46 @@ def _fill(module: Any, stored: dict[str, tuple[Stored, Part]], target: Target) -
             file.seek(where.offset)
             staging.copy(file, where.dtype, place)
 
+    def place(name: str, tensor: torch.Tensor) -> None:
+        _place(module, name, tensor if target.keep is None else target.keep(name, tensor))
+
     empty = module.state_dict()
     staging = Staging(target.queue, count, target.piece)
     merged: dict[str, torch.Tensor] = {}  # those that several tensors of the files fill
-    for path in dict.fromkeys(where.path for where, _ in stored.values()):
+    left = Counter(part.name for _, part in needed.parts.values())
+    read: dict[str, torch.Tensor] = {}  # those that are converted
+    for path in needed.paths:
         with _named_faults(path), path.open("rb", buffering=0) as file:
-            for where, part in stored.values():
+            for where, part in needed.parts.values():
                 if where.path != path:
                     continue
-                if part.name in merged:
-                    copy_to(part.of(merged[part.name]), where, file)
-                    continue
-                tensor = torch.empty_like(empty[part.name], device=target.device)
+                tensor = merged.pop(part.name, None)
+                if tensor is None:
+                    tensor = torch.empty_like(empty[part.name], device=target.device)
                 copy_to(part.of(tensor), where, file)
-                if part.expert is not None:
+                left[part.name] -= 1
+                if left[part.name]:
                     merged[part.name] = tensor
-                _place(module, part.name, tensor if target.keep is None else target.keep(part.name, tensor))
+                else:
+                    place(part.name, tensor)
+            for name, where in needed.sources.items():
+                if where.path != path:
+                    continue
+                conversion = needed.conversions[name]
+                read[name] = torch.empty(where.shape, dtype=empty[conversion.target].dtype, device=target.device)
+                copy_to(read[name], where, file)
+                if all(source in read for _, source in conversion.sources):
+                    staging.finish()
+                    given = {source: read.pop(source) for _, source in conversion.sources}
+                    for made, tensor in conversion.converted(module, given).items():
+                        if made in empty:
+                            place(made, tensor.contiguous())
     staging.finish()
     for name, buffer in list(module.named_non_persistent_buffers()):
         _place(module, name, torch.empty_like(buffer, device=target.device), computed=True)
-    module.tie_weights()
+    absent = {name for name, tensor in module.state_dict().items() if tensor.is_meta}
+    module.tie_weights(missing_keys=absent, recompute_mapping=False)
     module.initialize_weights()  # computes the buffers only: weights from files are marked as initialised
-
-
-def _keep_parts(module: Any, target: Target) -> None:
-    """Replace the parameters of a whole module by the parts that the device holds."""
-    if target.keep is None:
-        return
-    for name, weight in list(module.named_parameters(remove_duplicate=False)):
-        _place(module, name, target.keep(name, weight.detach()))
-    module.tie_weights()
 
 
 def _place(module: Any, name: str, tensor: torch.Tensor, *, computed: bool = False) -> None:
