@@ -1,7 +1,7 @@
 """Which numbers of accelerators can share a model: the one rule for the operator, which reads config.json, and the engine.
 
-Every rank holds the same number of query heads, of key-value heads and of the feed-forward layer's inner values. Where
-there are fewer key-value heads than ranks, some ranks hold a copy of the same one; the vocabulary is padded.
+Every rank holds the same number of query heads, of key-value heads and of the inner values of a feed-forward layer or
+of each expert. Where there are fewer key-value heads than ranks, some ranks hold a copy of the same one; the vocabulary is padded.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,17 @@ from typing import Any, Final
 
 MAX_RANKS: Final = 16  # accelerators of one node
 MAX_NUMBER: Final = 1 << 31  # larger numbers of a config count as not given
+_EXPERT_WIDTHS: Final = ("moe_intermediate_size", "shared_expert_intermediate_size")  # as transformers names them
 
 
 @dataclass(frozen=True, slots=True)
 class ShardedSizes:
-    """The sizes that ranks share. `inner`: the width of the feed-forward layer."""
+    """The sizes that ranks share. `inner`: the width of the feed-forward layer; `experts`: other widths, of experts."""
 
     heads: int
     kv_heads: int
     inner: int
+    experts: tuple[int, ...] = ()
 
 
 def sizes_of(config: Mapping[str, Any]) -> ShardedSizes | None:
@@ -26,7 +28,8 @@ def sizes_of(config: Mapping[str, Any]) -> ShardedSizes | None:
     heads, inner = _number(config, "num_attention_heads"), _number(config, "intermediate_size")
     if heads is None or inner is None:
         return None
-    return ShardedSizes(heads, _number(config, "num_key_value_heads") or heads, inner)
+    experts = (width for name in _EXPERT_WIDTHS if (width := _number(config, name)) is not None)
+    return ShardedSizes(heads, _number(config, "num_key_value_heads") or heads, inner, tuple(experts))
 
 
 def not_divided(sizes: ShardedSizes, ranks: int) -> str | None:
@@ -48,6 +51,9 @@ def _fault(sizes: ShardedSizes, ranks: int) -> str | None:
         return f"Its {sizes.kv_heads} key-value heads"
     if sizes.inner % ranks:
         return f"The width of its feed-forward layers, {sizes.inner},"
+    for width in sizes.experts:
+        if width % ranks:
+            return f"The width of its experts, {width},"
     return None
 
 

@@ -112,3 +112,11 @@ def test_a_number_of_accelerators_that_does_not_divide_the_heads_starts_no_pod()
     assert f"Its {record.sizes.heads} attention heads cannot be divided by 3" in verdict.problem.message
     assert judge(spec(accelerator={"count": 2}), record).problem is None
     assert judge(spec(accelerator={"count": 3}), replace(record, sizes=None)).problem is None
+
+
+@pytest.mark.parametrize("width", ["moe_intermediate_size", "shared_expert_intermediate_size"])
+def test_a_number_of_accelerators_that_does_not_divide_the_experts_starts_no_pod(width: str) -> None:
+    record = record_of(json.dumps(CONFIG | {"intermediate_size": 9728, width: 769}).encode(), [], [])
+    problem = judge(spec(accelerator={"count": 2}), record).problem
+    assert problem is not None
+    assert "The width of its experts, 769, cannot be divided by 2" in problem.message

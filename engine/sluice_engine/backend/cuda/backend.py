@@ -18,7 +18,7 @@ from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, Host
 from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
 from sluice_engine.backend.cuda.loading.fp8 import Fp8Layers
 from sluice_engine.backend.cuda.loading.quantised import QuantisedLayers
-from sluice_engine.backend.cuda.loading.weights import Keep, Target, read_module, without_memory
+from sluice_engine.backend.cuda.loading.weights import Target, read_module, without_memory
 from sluice_engine.backend.cuda.memory import CudaMemory, DeviceMemory, Trial, device_memory, measure, pool_memory
 from sluice_engine.backend.cuda.modules import swap_modules
 from sluice_engine.backend.cuda.ops.products import Quantised, unquantised
@@ -74,19 +74,14 @@ class CudaBackend:
         """
         quantisation = read_quantisation(checkpoint.config.__dict__)
         self._packed = (checkpoint.folder, quantisation) if isinstance(quantisation, Quantisation) else None
-        group, keep = self._group, None
-        if group is not None:
-            keep = self._parts(checkpoint, group)
-        module = read_module(checkpoint, Target(self.device, self._queue, on_bytes, keep=keep))
-        if group is not None:
-            connect(module, group)
-        return module
-
-    def _parts(self, checkpoint: Checkpoint, group: Group) -> Keep:
-        """What this rank keeps of each tensor."""
+        if (group := self._group) is None:
+            return read_module(checkpoint, Target(self.device, self._queue, on_bytes))
         share = share_of(checkpoint.config.get_text_config().to_dict(), group.rank, group.size)
-        check_planned(without_memory(checkpoint), group.size)
-        return partial(sharded_weight, share)
+        check_planned(without_memory(checkpoint), share)
+        keep = partial(sharded_weight, share)
+        module = read_module(checkpoint, Target(self.device, self._queue, on_bytes, keep=keep))
+        connect(module, share, group)
+        return module
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module, run by the fused decoder or with the kernels' attention and norms. Raises InvalidOption for fp8 weights
@@ -111,7 +106,7 @@ class CudaBackend:
                 "why. Leave the option out."
             )
         if not fused:
-            swap_modules(module, structure, attention)
+            swap_modules(module, structure, attention, self._group)
         return module, structure
 
     @contextmanager

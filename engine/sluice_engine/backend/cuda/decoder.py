@@ -118,7 +118,7 @@ class FusedDecoder:
         out = ops.output(attended.flatten(1), layer.output.weight, layer.output.bias)
         normed = ops.add_norm_after(out, layer.norm_after, self._shape.epsilon, residual=residual)
         if isinstance(layer.feed_forward, Dense):
-            return dense_output(layer.feed_forward, normed, ops)
+            return dense_output(layer.feed_forward, normed, ops, ops.down)
         return experts_output(layer.feed_forward, normed, ops)
 
     def _attention(

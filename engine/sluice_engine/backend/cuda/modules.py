@@ -9,7 +9,9 @@ from torch.nn.functional import pad
 
 from sluice_engine.backend.cuda.attention import Attention
 from sluice_engine.backend.cuda.feed_forward.experts import Experts, experts_of, experts_output
-from sluice_engine.backend.cuda.ops import KERNELS
+from sluice_engine.backend.cuda.ops import KERNELS, Ops
+from sluice_engine.backend.cuda.ops.sharded import sharded
+from sluice_engine.backend.parallel.group import Group
 from sluice_engine.model.attention import GroupAttention, PagedAttention, Rule, set_attention
 from sluice_engine.model.batch import RowGroup
 from sluice_engine.model.decoder_parts import mixture_of_experts
@@ -40,20 +42,22 @@ class KernelNorm(torch.nn.Module):
 class KernelExperts(torch.nn.Module):
     """The kernels in place of transformers' mixture of experts."""
 
-    def __init__(self, layer: Experts) -> None:
+    def __init__(self, layer: Experts, ops: Ops) -> None:
         super().__init__()
-        self._layer = layer
+        self._layer, self._ops = layer, ops
 
     def forward(self, tensor: torch.Tensor) -> torch.Tensor:
         """[..., hidden] → [..., hidden]"""
-        return experts_output(self._layer, tensor.reshape(-1, tensor.shape[-1]), KERNELS).view(tensor.shape)
+        return experts_output(self._layer, tensor.reshape(-1, tensor.shape[-1]), self._ops).view(tensor.shape)
 
 
-def swap_modules(module: torch.nn.Module, structure: Structure, attention: Attention) -> None:
+def swap_modules(
+    module: torch.nn.Module, structure: Structure, attention: Attention, group: Group | None = None
+) -> None:
     """Fuse the module's layers, give it this attention, and swap its mixtures of experts and its RMS norms for the kernels
-    where they support them.
+    where they support them. `group`: the ranks that share the module.
     """
-    _swap_experts(module)
+    _swap_experts(module, KERNELS if group is None else sharded(KERNELS, group, module.config.vocab_size))
     set_attention((call.module for call in structure.calls), paged_attention(attention))
     fuse(module, structure, packs=False)
     for name, child in list(module.named_modules()):
@@ -62,14 +66,14 @@ def swap_modules(module: torch.nn.Module, structure: Structure, attention: Atten
 
 
 @torch.inference_mode()
-def _swap_experts(module: torch.nn.Module) -> None:
+def _swap_experts(module: torch.nn.Module, ops: Ops) -> None:
     swapped = 0
     for name, child in list(module.named_modules()):
         parts = mixture_of_experts(child)
         if parts is None or parts.shared is not None:  # a shared expert's products are merged by `fuse`
             continue
         try:
-            kernel = KernelExperts(experts_of(parts))
+            kernel = KernelExperts(experts_of(parts), ops)
         except ValueError as error:
             _log.info("%s is run by transformers' module: the kernels do not have %s", name, error)
             continue

@@ -1,6 +1,6 @@
 """The operations of a forward pass that join the ranks' parts: the embedding, the sums of products, and the logits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn.functional import pad
@@ -9,15 +9,20 @@ from sluice_engine.backend.parallel.group import Group
 from sluice_engine.backend.parallel.plan import Cut
 
 
-def part_of(tensor: torch.Tensor, cut: Cut | None) -> torch.Tensor:
-    """The rank's part of a tensor, in memory of its own; the whole tensor without a cut."""
-    if cut is None:
+def part_of(tensor: torch.Tensor, cuts: Sequence[Cut]) -> torch.Tensor:
+    """The rank's parts of a tensor, in memory of their own; the whole tensor without a cut."""
+    if not cuts:
         return tensor
+    parts = [_one_part(tensor, cut) for cut in cuts]
+    return parts[0].clone() if len(parts) == 1 else torch.cat(parts, cuts[0].dim)
+
+
+def _one_part(tensor: torch.Tensor, cut: Cut) -> torch.Tensor:
     size = tensor.shape[cut.dim]
     start, stop = min(cut.start, size), min(cut.stop, size)
     part = tensor.narrow(cut.dim, start, stop - start)
     missing = (cut.stop - cut.start) - (stop - start)
-    return pad(part, (0, 0) * (tensor.dim() - 1 - cut.dim) + (0, missing)) if missing else part.clone()
+    return pad(part, (0, 0) * (tensor.dim() - 1 - cut.dim) + (0, missing)) if missing else part
 
 
 def embedded(

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from sluice.models.tensor_parallel import ShardedSizes, not_divided, sizes_of
 from sluice_engine.backend.parallel.collectives import embedded, joined_logits, part_of
-from sluice_engine.backend.parallel.plan import SPLITS, Share, Split, cut_of, split_of, unplanned
+from sluice_engine.backend.parallel.plan import SPLITS, Share, Split, cuts_of, split_of, unplanned
 from sluice_engine.backend.parallel.shard import share_of
 from sluice_engine.errors import InvalidOption, UnsupportedArchitecture
 from tests.engine.backend.parallel.thread_ranks import on_ranks
 
-HEAD_DIM, HIDDEN = 4, 6
+HEAD_DIM, HIDDEN, COUNT = 4, 6, 3
+MERGED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+SINGLE = sorted(name for name in SPLITS if name not in MERGED and not name.startswith("experts."))
 
 
 @st.composite
@@ -36,17 +38,16 @@ def shape_of(module: str, sizes: ShardedSizes, vocabulary: int) -> tuple[int, ..
 
 
 def parts(name: str, whole: torch.Tensor, sizes: ShardedSizes, ranks: int) -> list[torch.Tensor]:
-    return [part_of(whole, cut_of(name, tuple(whole.shape), Share(rank, ranks, sizes))) for rank in range(ranks)]
+    return [part_of(whole, cuts_of(name, tuple(whole.shape), Share(rank, ranks, sizes))) for rank in range(ranks)]
 
 
-@given(shared(), st.sampled_from(sorted(SPLITS)), st.integers(1, 40))
+@given(shared(), st.sampled_from(SINGLE), st.integers(1, 40))
 def test_the_parts_of_all_ranks_are_the_whole_weight(
     case: tuple[ShardedSizes, int], module: str, vocabulary: int
 ) -> None:
     sizes, ranks = case
     whole = torch.randn(shape_of(module, sizes, vocabulary))
-    name = f"model.layers.0.{module}.weight"
-    found = parts(name, whole, sizes, ranks)
+    found = parts(f"model.layers.0.{module}.weight", whole, sizes, ranks)
     assert len({part.shape for part in found}) == 1
     split = SPLITS[module]
     if split is Split.KV_HEADS and sizes.kv_heads < ranks:
@@ -56,7 +57,28 @@ def test_the_parts_of_all_ranks_are_the_whole_weight(
     assert not joined[len(whole) :].any()
 
 
-@given(shared(), st.sampled_from(sorted(name for name, split in SPLITS.items() if split.summed)))
+@given(shared(), st.sampled_from(sorted(MERGED)))
+def test_a_merged_weight_is_split_part_by_part(case: tuple[ShardedSizes, int], module: str) -> None:
+    sizes, ranks = case
+    wholes = [torch.randn(shape_of(part, sizes, 1)) for part in MERGED[module]]
+    found = parts(f"model.layers.0.{module}.weight", torch.cat(wholes), sizes, ranks)
+    single = [parts(f"{part}.weight", whole, sizes, ranks) for part, whole in zip(MERGED[module], wholes, strict=True)]
+    for rank, part in enumerate(found):
+        assert torch.equal(part, torch.cat([each[rank] for each in single]))
+
+
+@given(shared(), st.sampled_from(["gate_up_proj", "down_proj"]))
+def test_each_expert_is_split_as_a_feed_forward_layer(case: tuple[ShardedSizes, int], module: str) -> None:
+    sizes, ranks = case
+    shape = (HIDDEN, sizes.inner) if module == "down_proj" else (2 * sizes.inner, HIDDEN)
+    experts = torch.randn(COUNT, *shape)
+    found = parts(f"model.layers.0.mlp.experts.{module}", experts, sizes, ranks)
+    for index, expert in enumerate(experts):
+        single = parts(f"model.layers.0.mlp.{module}.weight", expert, sizes, ranks)
+        assert all(torch.equal(part[index], want) for part, want in zip(found, single, strict=True))
+
+
+@given(shared(), st.sampled_from([name for name in SINGLE if SPLITS[name].summed]))
 def test_the_products_of_parts_sum_to_the_product_of_the_whole(case: tuple[ShardedSizes, int], module: str) -> None:
     sizes, ranks = case
     weight, bias = (
@@ -77,12 +99,10 @@ def test_each_rank_has_the_key_value_head_that_its_query_heads_read(case: tuple[
     group = sizes.heads // sizes.kv_heads
     for rank in range(ranks):
         share = Share(rank, ranks, sizes)
-        queries, keys = (
-            cut_of(f"{module}.weight", (units * HEAD_DIM, HIDDEN), share)
+        (queries,), (keys,) = (
+            cuts_of(f"{module}.weight", (units * HEAD_DIM, HIDDEN), share)
             for module, units in (("q_proj", sizes.heads), ("k_proj", sizes.kv_heads))
         )
-        assert queries is not None
-        assert keys is not None
         first, local = queries.start // HEAD_DIM, (keys.stop - keys.start) // HEAD_DIM
         for head in range(share.heads):
             read = keys.start // HEAD_DIM + head // (share.heads // local)
@@ -110,6 +130,7 @@ def test_the_ranks_agree_on_the_least_number() -> None:
         (ShardedSizes(9, 3, 1536), 2, "Its 9 attention heads cannot be divided by 2; .* one of 1, 3\\."),
         (ShardedSizes(12, 3, 96), 2, "Its 3 key-value heads cannot be divided by 2; .* one of 1, 3, 6, 12"),
         (ShardedSizes(8, 8, 99), 2, "feed-forward layers, 99, cannot be divided by 2; .* must be 1"),
+        (ShardedSizes(8, 8, 96, (48, 41)), 2, "The width of its experts, 41, cannot be divided by 2; .* must be 1"),
         (ShardedSizes(8, 2, 96), 8, None),
         (ShardedSizes(64, 8, 28672), 8, None),
     ],
@@ -119,7 +140,7 @@ def test_numbers_that_do_not_divide_the_model_are_named(sizes: ShardedSizes, ran
         "num_attention_heads": sizes.heads,
         "num_key_value_heads": sizes.kv_heads,
         "intermediate_size": sizes.inner,
-    }
+    } | dict(zip(("moe_intermediate_size", "shared_expert_intermediate_size"), sizes.experts, strict=False))
     assert sizes_of(config) == sizes
     if fault is None:
         assert not_divided(sizes, ranks) is None
@@ -136,5 +157,6 @@ def test_a_config_without_sizes_is_refused() -> None:
 
 def test_norms_are_whole_and_unknown_weights_are_named() -> None:
     assert split_of("model.layers.0.input_layernorm.weight") is None
-    assert cut_of("model.norm.weight", (HIDDEN,), Share(1, 2, ShardedSizes(2, 2, 2))) is None
-    assert unplanned(["model.layers.0.self_attn.q_proj", "model.layers.0.mlp.gate_up_proj"]) == ["gate_up_proj"]
+    assert cuts_of("model.norm.weight", (HIDDEN,), Share(1, 2, ShardedSizes(2, 2, 2))) == ()
+    names = ["self_attn.q_proj.weight", "mlp.experts.down_proj", "mlp.experts.bias", "mlp.fc1.weight"]
+    assert unplanned([f"model.layers.0.{name}" for name in names]) == ["experts.bias", "fc1"]

@@ -1,26 +1,29 @@
 """An engine whose model is shared by ranks gives transformers' greedy tokens, as an engine on one device does."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from transformers import LlamaConfig
+from transformers import GPTNeoXConfig, LlamaConfig, Phi3Config, PreTrainedConfig
 
+from sluice_engine.backend.cuda import acceptance
 from sluice_engine.backend.cuda.decoder import FusedDecoder
+from sluice_engine.backend.cuda.modules import KernelExperts
 from sluice_engine.errors import InvalidOption, UnsupportedArchitecture
 from sluice_engine.pulled import pull
-from tests.engine.backend.cuda.test_whole_engine import FUSED, on_cuda, prompts
+from tests.engine.backend.cuda.test_whole_engine import ALL, FUSED, FUSED_MIXTURES, on_cuda, prompts
 from tests.engine.backend.parallel.thread_ranks import sharded_engine
-from tests.engine.families import FAMILIES, SMALL, save
+from tests.engine.families import SMALL, save
 from tests.engine.oracle import Oracle, finish, submit
 
-MODULES = {"gemma2", "gemma3"}  # transformers' modules run them, sharded by the same plan
+MODULES = {"gemma2", "gemma3", "phi3"}  # transformers' modules run them, sharded by the same plan
 
 
-@pytest.mark.parametrize("family", sorted(FUSED | MODULES))
+@pytest.mark.parametrize("family", sorted(FUSED | FUSED_MIXTURES | MODULES))
 def test_two_ranks_give_the_tokens_of_one(family: str, tmp_path: Path) -> None:
-    folder, texts = save(FAMILIES[family](), tmp_path), prompts(5, 1, 60, seed=1)
+    folder, texts = save(ALL[family](), tmp_path), prompts(5, 1, 60, seed=1)
     with sharded_engine(folder, 2, max_batched_tokens=32) as engine:
-        assert isinstance(engine.model.module.forward, FusedDecoder) == (family in FUSED)
+        assert isinstance(engine.model.module.forward, FusedDecoder) == (family in FUSED | FUSED_MIXTURES)
         for index, prompt in enumerate(texts):
             submit(engine, str(index), prompt, 8)
         got = finish(engine)
@@ -51,10 +54,49 @@ def test_ranks_that_do_not_divide_the_heads_of_smollm2_are_refused() -> None:
         pass
 
 
-@pytest.mark.parametrize(("family", "missing"), [("phi3", "gate_up_proj, qkv_proj"), ("mixtral", "experts, gate")])
-def test_models_without_a_plan_are_refused(family: str, missing: str, tmp_path: Path) -> None:
-    folder = save(FAMILIES[family](), tmp_path)
-    with pytest.raises(UnsupportedArchitecture, match=f"there is no plan for its {missing}"), sharded_engine(folder, 2):
+def test_a_merged_projection_is_shared_by_more_ranks_than_it_has_key_value_heads(tmp_path: Path) -> None:
+    folder = save(Phi3Config(**SMALL | {"vocab_size": 131}, sliding_window=40), tmp_path)
+    with sharded_engine(folder, 4) as engine:
+        assert engine.model.kv_shape.kv_heads == 1
+        submit(engine, "a", [5, 6, 7, 8], 12)
+        got = finish(engine)
+    Oracle(folder).expect([5, 6, 7, 8], got["a"], 12)
+
+
+def test_a_mixture_of_experts_that_modules_run_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save(ALL["mixtral"](), tmp_path)
+    monkeypatch.setattr(acceptance, "recognise", lambda *_: None)
+    with sharded_engine(folder, 2) as engine:
+        assert any(isinstance(child, KernelExperts) for child in engine.model.module.modules())
+        submit(engine, "a", [5, 6, 7, 8], 8)
+        got = finish(engine)
+    Oracle(folder).expect([5, 6, 7, 8], got["a"], 8)
+
+
+UNPLANNED: dict[str, tuple[Callable[[], PreTrainedConfig], str]] = {
+    "a merged projection of another order": (
+        lambda: GPTNeoXConfig(**{name: value for name, value in SMALL.items() if name != "num_key_value_heads"}),
+        "there is no plan for its dense, dense_4h_to_h, dense_h_to_4h",
+    ),
+    "a norm of all heads together": (ALL["olmoe"], "there is no plan for its k_norm, q_norm"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(UNPLANNED))
+def test_models_without_a_plan_are_refused(case: str, tmp_path: Path) -> None:
+    config, sentence = UNPLANNED[case]
+    folder = save(config(), tmp_path)
+    with pytest.raises(UnsupportedArchitecture, match=sentence), sharded_engine(folder, 2):
+        pass
+
+
+@pytest.mark.parametrize("width", ["moe_intermediate_size", "shared_expert_intermediate_size"])
+def test_experts_whose_width_the_ranks_do_not_divide_are_refused(width: str, tmp_path: Path) -> None:
+    config = ALL["qwen2-moe"]()
+    setattr(config, width, 41)
+    folder = save(config, tmp_path)
+    sentence = r"width of its experts, 41, cannot be divided by 2"
+    with pytest.raises(InvalidOption, match=sentence), sharded_engine(folder, 2):
         pass
 
 

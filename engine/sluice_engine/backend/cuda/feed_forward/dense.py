@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sluice_engine.backend.cuda.ops import Ops
+from sluice_engine.backend.cuda.ops import Operation, Ops
 from sluice_engine.backend.cuda.ops.products import Product, Quantised, product_of, unquantised
 from sluice_engine.model.decoder_parts import DenseParts
 
@@ -22,7 +22,7 @@ def dense_of(parts: DenseParts, quantised: Quantised = unquantised) -> Dense:
     return Dense(product_of(parts.gate_up, quantised), product_of((parts.down,), quantised))
 
 
-def dense_output(layer: Dense, rows: torch.Tensor, ops: Ops) -> torch.Tensor:
-    """rows [T, hidden] → [T, hidden]."""
+def dense_output(layer: Dense, rows: torch.Tensor, ops: Ops, down: Operation) -> torch.Tensor:
+    """rows [T, hidden] → [T, hidden]. `down`: the operation of the second product."""
     activated = ops.silu_mul(ops.gate_up(rows, layer.gate_up.weight, layer.gate_up.bias))
-    return ops.down(activated, layer.down.weight, layer.down.bias)
+    return down(activated, layer.down.weight, layer.down.bias)

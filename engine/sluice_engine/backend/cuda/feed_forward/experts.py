@@ -63,7 +63,8 @@ def experts_output(layer: Experts, rows: torch.Tensor, ops: Ops) -> torch.Tensor
     shared = None
     if layer.shared is not None:
         gate = layer.shared.gate
-        shared = Shared(dense_output(layer.shared.layer, rows, ops), ops.shared_gate(rows, gate.weight, gate.bias))
+        out = dense_output(layer.shared.layer, rows, ops, ops.shared_down)
+        shared = Shared(out, ops.shared_gate(rows, gate.weight, gate.bias))
     routing = ops.route(ops.router(rows, layer.router), layer.rule)
     return ops.experts(rows, layer.weights, routing, shared)
 

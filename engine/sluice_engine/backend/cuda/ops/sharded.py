@@ -22,14 +22,19 @@ def sharded(ops: Ops, group: Group, vocabulary: int) -> Ops:
     def embed(tokens: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return embedded(tokens, len(weight), lambda own: embedding(own, weight), group)
 
-    return replace(ops, embed=embed, output=_summed(ops.output, group), down=_summed(ops.down, group), logits=logits)
+    return replace(
+        ops,
+        embed=embed,
+        output=_summed(ops.output, group),
+        down=_summed(ops.down, group),
+        experts=_summed(ops.experts, group),  # of the shared expert too, whose own product is not summed
+        logits=logits,
+    )
 
 
 def _summed(product: Operation, group: Group) -> Operation:
     return partial(_sum, product, group)
 
 
-def _sum(
-    product: Operation, group: Group, tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-) -> torch.Tensor:
-    return group.sum(product(tensor, weight, bias))
+def _sum(product: Operation, group: Group, *arguments: object) -> torch.Tensor:
+    return group.sum(product(*arguments))

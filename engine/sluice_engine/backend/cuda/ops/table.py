@@ -42,6 +42,7 @@ class Ops:
     router: Operation
     route: Callable[..., Routing]
     experts: Operation
+    shared_down: Operation
     shared_gate: Operation
     add_norm_last: Operation
     logits: Operation
@@ -63,6 +64,7 @@ KERNELS: Final = Ops(
     router=linear,
     route=route,
     experts=moe,
+    shared_down=product,
     shared_gate=linear,
     add_norm_last=rms_norm,
     logits=linear,
