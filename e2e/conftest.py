@@ -7,6 +7,7 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -15,6 +16,8 @@ from e2e.framework.cluster import RESTRICTED, Cluster, CommandFailed, Recorder, 
 from e2e.framework.operator_pod import CRD, Operator
 from e2e.framework.settings import Settings, from_environment
 from tests import acceptance
+from tests.monitoring.on_cluster import configuration
+from tests.monitoring.prometheus import Prometheus, is_installed, running
 
 STAGE = pytest.StashKey[tuple[Cluster, str]]()
 
@@ -125,3 +128,15 @@ def recorder(cluster: Cluster, operator: Operator) -> Iterator[Recorder]:
     recorder.start()
     yield recorder
     recorder.stop()
+
+
+@pytest.fixture(scope="session")
+def prometheus(
+    cluster: Cluster, operator: Operator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus | None]:
+    """A Prometheus that reads all pods of the release from now on; None where it is not installed."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    proxy = cluster.api.removeprefix("http://")
+    told = configuration(folder, proxy, cluster.namespace, operator.namespace)
+    with running(folder, "# EOF\n", told) if is_installed() else nullcontext() as server:
+        yield server

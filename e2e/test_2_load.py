@@ -12,6 +12,7 @@ from e2e.framework.cluster import Cluster, Object, Recorder, is_ready, name_of, 
 from e2e.framework.operator_pod import Operator
 from e2e.framework.settings import Settings
 from sluice import contract
+from tests.monitoring.prometheus import Prometheus
 
 REQUESTS = 1100
 CLIENTS = 40  # one replica runs about 16 at the ITL target, so these suffice for three
@@ -40,8 +41,10 @@ LATE_EXIT = 2.0  # seconds after the drain budget within which an engine must ha
 
 
 @pytest.fixture(scope="module")
-def load(cluster: Cluster, operator: Operator, settings: Settings, recorder: Recorder) -> Iterator[jobs.Load]:
-    """The load of this part, in a Job that runs during several tests."""
+def load(
+    cluster: Cluster, operator: Operator, settings: Settings, recorder: Recorder, prometheus: Prometheus | None
+) -> Iterator[jobs.Load]:
+    """The load of this part, in a Job that runs during several tests, and is recorded."""
     yield jobs.start_load(cluster, "load", settings.image("engine"), "chat", requests=REQUESTS, clients=CLIENTS)
 
 

@@ -50,9 +50,9 @@ def _faults(selector: Selector) -> Iterator[str]:
             yield from (f"{name} has no {label}={one}" for one in values if one not in definition.values)
 
 
-def windows(expression: str) -> str:
-    """The expression with Grafana's variables replaced by what they stand for when all is selected."""
-    for name, value in (("$__rate_interval", "5m"), ("$namespace", ".*"), ("$llmdeployment", ".*")):
+def windows(expression: str, rates: str = "5m") -> str:
+    """The expression with Grafana's variables replaced by what they stand for when all is selected; `rates`: their range."""
+    for name, value in (("$__rate_interval", rates), ("$namespace", ".*"), ("$llmdeployment", ".*")):
         expression = expression.replace(name, value)
     if left := re.search(r"\$\w+", expression):
         raise ValueError(f"unknown variable {left[0]}")

@@ -81,6 +81,14 @@ def _rises(series: str) -> bool:
     return series.partition("{")[0].endswith(("_total", "_bucket", "_sum", "_count"))
 
 
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of a range: its labels, and its points as (seconds since the epoch, value)."""
+
+    labels: dict[str, str]
+    points: list[tuple[float, float]]
+
+
 @dataclass(frozen=True)
 class Prometheus:
     """A server that runs."""
@@ -89,13 +97,27 @@ class Prometheus:
 
     def query(self, expression: str, at: float = END) -> list[dict[str, Any]]:
         """The result of an instant query: series with labels and a value. Raises AssertionError with Prometheus' error."""
-        parameters = urllib.parse.urlencode({"query": expression, "time": at})
+        return self._result("query", {"query": expression, "time": at})
+
+    def query_range(self, expression: str, start: float, end: float, step: float) -> list[Series]:
+        """The result between two times, in steps of `step` seconds. Raises AssertionError with Prometheus' error."""
+        found = self._result("query_range", {"query": expression, "start": start, "end": end, "step": step})
+        return [Series(each["metric"], [(float(at), float(value)) for at, value in each["values"]]) for each in found]
+
+    def rules(self) -> dict[str, str]:
+        """What each rule says of its last evaluation: its name → "ok", "unknown" or the error."""
+        with urllib.request.urlopen(f"{self.url}/api/v1/rules", timeout=10) as answer:
+            groups = json.load(answer)["data"]["groups"]
+        return {rule["name"]: rule.get("lastError") or rule["health"] for group in groups for rule in group["rules"]}
+
+    def _result(self, kind: str, parameters: dict[str, str | float]) -> list[dict[str, Any]]:
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}", timeout=10) as answer:
-                found = json.load(answer)
+            with urllib.request.urlopen(
+                f"{self.url}/api/v1/{kind}?{urllib.parse.urlencode(parameters)}", timeout=10
+            ) as answer:
+                result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{expression}: {error.read().decode()}") from error
-        result: list[dict[str, Any]] = found["data"]["result"]
+            raise AssertionError(f"{parameters['query']}: {error.read().decode()}") from error
         return result
 
     def wait(self, expression: str, count: int) -> list[dict[str, Any]]:
@@ -107,15 +129,19 @@ class Prometheus:
         return found
 
 
+def is_installed() -> bool:
+    """Whether Prometheus and its promtool are on the PATH."""
+    return shutil.which("prometheus") is not None and shutil.which("promtool") is not None
+
+
 @contextmanager
 def running(folder: Path, samples: str, configuration: str = "global: {}\n") -> Iterator[Prometheus]:
     """Serve these samples, and what is scraped by the configuration. Skips where Prometheus is not installed."""
-    server, tool = shutil.which("prometheus"), shutil.which("promtool")
-    if server is None or tool is None:
+    if not is_installed():
         pytest.skip("Prometheus is not installed")
     (folder / "past.txt").write_text(samples)
     (folder / "prometheus.yaml").write_text(configuration)
-    command = [tool, "tsdb", "create-blocks-from", "openmetrics", str(folder / "past.txt"), str(folder / "data")]
+    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(folder / "past.txt"), str(folder / "data")]
     subprocess.run(command, check=True, capture_output=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -127,7 +153,9 @@ def running(folder: Path, samples: str, configuration: str = "global: {}\n") -> 
         "web.listen-address": f"127.0.0.1:{port}",
     }
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen([server, *(f"--{name}={value}" for name, value in options.items())], stderr=log)
+        process = subprocess.Popen(
+            ["prometheus", *(f"--{name}={value}" for name, value in options.items())], stderr=log
+        )
         try:
             _wait_until_ready(f"http://127.0.0.1:{port}", process, folder / "log")
             yield Prometheus(f"http://127.0.0.1:{port}")

@@ -1,6 +1,7 @@
 """Every query of the dashboards and rules, evaluated by a real Prometheus: each finds series."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,10 @@ from sluice.monitoring.alerts.rules import ALERTS
 from sluice.monitoring.alerts.slo import RECORDINGS
 from sluice.monitoring.dashboards import DASHBOARDS
 from tests.monitoring.known import windows
-from tests.monitoring.prometheus import END, Prometheus, past, running
+from tests.monitoring.picture import draw
+from tests.monitoring.prometheus import END, START, Prometheus, past, running
+
+CHART = Path(__file__).parents[2] / "charts/sluice/dashboards"
 
 QUERIES = [
     pytest.param(query.expression, id=f"{dashboard.uid}: {panel.title}: {query.legend}")
@@ -47,3 +51,20 @@ def test_a_query_that_is_no_promql_fails(prometheus: Prometheus) -> None:
     with pytest.raises(AssertionError, match="parse error"):
         prometheus.query("sum(")
     assert prometheus.query("sluice_requests_running", at=END - 3600) == []
+
+
+@pytest.mark.parametrize("uid", [dashboard.uid for dashboard in DASHBOARDS])
+def test_a_picture_shows_data_in_each_panel(prometheus: Prometheus, uid: str, tmp_path: Path) -> None:
+    counts = draw(CHART / f"{uid}.json", prometheus, START, END, tmp_path / "seen.png")
+    assert counts
+    assert {name for name, count in counts.items() if count == 0} == set()
+    assert (tmp_path / "seen.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_health_of_each_rule_is_read(tmp_path: Path) -> None:
+    rules = "groups: [{name: a, rules: [{record: half, expr: 'up / 2'}, {alert: Down, expr: 'up == 0'}]}]"
+    (tmp_path / "rules.yaml").write_text(rules)
+    told = f"global: {{evaluation_interval: 1s}}\nrule_files: [{tmp_path / 'rules.yaml'}]\n"
+    with running(tmp_path, past(), told) as server:
+        assert server.rules().keys() == {"half", "Down"}
+        assert set(server.rules().values()) <= {"ok", "unknown"}
