@@ -1,5 +1,9 @@
-"""Part 2, continued: a second release in the same namespace, an upgrade of the first one under load, and helm test."""
+"""Part 2, continued: a second release in the same namespace, an upgrade of the first one under load, and helm test.
 
+A Prometheus that has read the release since the load of this part began shows it on the chart's dashboards.
+"""
+
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,11 +12,16 @@ import pytest
 from e2e.framework import jobs, previous_chart
 from e2e.framework.cluster import Cluster, is_ready, name_of, run, say, wait_for
 from e2e.framework.operator_pod import REPLICAS, Operator
-from e2e.framework.settings import Settings
+from e2e.framework.settings import ROOT, Settings
+from sluice.monitoring.alerts.rules import ALERTS
+from tests.monitoring.picture import draw
+from tests.monitoring.prometheus import Prometheus
 
 TAKEOVER = 15.0  # seconds within which another operator leads after the leader was deleted: the Lease's duration
-
 DELETIONS = 3  # of the Lease
+DASHBOARDS = sorted((ROOT / "charts/sluice/dashboards").glob("*.json"))
+PICTURES = ROOT / ".out/dashboards"
+LOOK_BACK = 3600.0  # seconds; the part until here takes less
 
 
 @pytest.fixture
@@ -100,6 +109,31 @@ def test_helm_test_succeeds_and_leaves_no_pod(operator: Operator) -> None:
         "kubectl", "-n", operator.namespace, "get", "pods", "-l", "app.kubernetes.io/name=sluice-test", "-o", "name"
     )
     assert found == ""
+
+
+@pytest.fixture
+def read(prometheus: Prometheus | None) -> Prometheus:
+    """The Prometheus that has read the release."""
+    if prometheus is None:
+        pytest.skip("Prometheus is not installed")
+    return prometheus
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda path: path.stem)
+def test_each_panel_shows_what_the_cluster_did(read: Prometheus, dashboard: Path) -> None:
+    now = time.time()
+    began = min(at for one in read.query_range("up", now - LOOK_BACK, now, 15.0) for at, _ in one.points)
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    picture = PICTURES / f"{dashboard.stem}.png"
+    counts = draw(dashboard, read, began, now, picture)
+    say(f"{picture.relative_to(ROOT)}: {len(counts)} queries over {(now - began) / 60:.0f} minutes")
+    assert {name for name, count in counts.items() if count == 0} == set()
+
+
+def test_each_alert_and_recording_rule_of_the_chart_is_evaluated(read: Prometheus) -> None:
+    health = read.rules()
+    assert health.keys() >= {alert.name for alert in ALERTS}
+    assert {name: said for name, said in health.items() if said != "ok"} == {}
 
 
 def engines(cluster: Cluster) -> set[str]:
