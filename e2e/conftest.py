@@ -12,11 +12,11 @@ from contextlib import nullcontext
 import pytest
 
 from e2e.framework import diagnose, images, manifests, model, volume
-from e2e.framework.cluster import RESTRICTED, Cluster, CommandFailed, Recorder, TimedOut, connect, run, say
+from e2e.framework.cluster import RESTRICTED, Cluster, CommandFailed, Object, Recorder, TimedOut, connect, run, say
 from e2e.framework.operator_pod import CRD, Operator
 from e2e.framework.settings import Settings, from_environment
 from tests import acceptance
-from tests.monitoring.on_cluster import configuration
+from tests.monitoring.on_cluster import Targets, configuration
 from tests.monitoring.prometheus import Prometheus, is_installed, running
 
 STAGE = pytest.StashKey[tuple[Cluster, str]]()
@@ -136,7 +136,18 @@ def prometheus(
 ) -> Iterator[Prometheus | None]:
     """A Prometheus that reads all pods of the release from now on; None where it is not installed."""
     folder = tmp_path_factory.mktemp("prometheus")
-    proxy = cluster.api.removeprefix("http://")
-    told = configuration(folder, proxy, cluster.namespace, operator.namespace)
-    with running(folder, "# EOF\n", told) if is_installed() else nullcontext() as server:
-        yield server
+
+    def pods() -> list[Object]:
+        try:
+            found = [cluster.get(f"/api/v1/namespaces/{name}/pods") for name in (cluster.namespace, operator.namespace)]
+        except TimedOut:  # the API server is away, and with it the way to the pods
+            return []
+        return [pod for each in found if each is not None for pod in each["items"]]
+
+    with running(folder, "# EOF\n", configuration(folder)) if is_installed() else nullcontext() as server:
+        written = Targets(folder, cluster.api.removeprefix("http://"), pods)
+        written.start()
+        try:
+            yield server
+        finally:
+            written.stop()

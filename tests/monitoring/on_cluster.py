@@ -1,72 +1,84 @@
-"""A real Prometheus beside a real cluster: it reads all pods of a release through `kubectl proxy`, labelled as the monitors do."""
+"""A real Prometheus beside a real cluster: it reads all pods of a release through `kubectl proxy`, labelled as the monitors do.
+
+Debian's Prometheus cannot ask an API server for pods, so a thread writes them to the files in which it looks for targets.
+"""
 
 import json
-import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from sluice import contract
 
+Object = dict[str, Any]
+
 ROOT: Final = Path(__file__).parents[2]
 RULES: Final = ROOT / "charts/sluice/files/rules.yaml"
 INTERVAL: Final = "15s"  # the chart's default
-_POD: Final = "__meta_kubernetes_pod"
-_APP: Final = f"{_POD}_label_app_kubernetes_io_name"
-_INSTANCE: Final = f"{_POD}_label_app_kubernetes_io_instance"
-_PORT: Final = f"{_POD}_container_port_name"
+LOOK_SECONDS: Final = 3.0
+PORTS: Final = {
+    contract.ENGINE_APP: contract.ADMIN_PORT_NAME,
+    "sluice-gateway": contract.ADMIN_PORT_NAME,
+    "sluice-operator": "metrics",
+}
 
 
-def configuration(folder: Path, proxy: str, engines: str, release: str) -> str:
-    """The configuration of a Prometheus, whose kubeconfig is written to the folder.
-
-    proxy: host and port of `kubectl proxy`. engines, release: the namespaces of the engine pods and of the Helm release.
-    """
-    kubeconfig = folder / "kubeconfig"
-    shown = subprocess.run(
-        ["kubectl", "config", "view", "--raw", "--flatten", "--minify"], check=True, capture_output=True, text=True
+def configuration(folder: Path) -> str:
+    """The configuration of a Prometheus that looks for its targets in the folder."""
+    return json.dumps(  # JSON is YAML
+        {
+            "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
+            "rule_files": [str(RULES)],
+            "scrape_configs": [_job(app, folder) for app in PORTS],
+        }
     )
-    kubeconfig.touch(mode=0o600)
-    kubeconfig.write_text(shown.stdout)
-    jobs = (
-        _job(contract.ENGINE_APP, engines, contract.ADMIN_PORT_NAME),
-        _job("sluice-gateway", release, contract.ADMIN_PORT_NAME),
-        _job("sluice-operator", release, "metrics"),
-    )
-    for job in jobs:
-        job["kubernetes_sd_configs"][0]["kubeconfig_file"] = str(kubeconfig)
-        job["relabel_configs"].append({"target_label": "__address__", "replacement": proxy})
-    made = {
-        "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
-        "rule_files": [str(RULES)],
-        "scrape_configs": jobs,
-    }
-    return json.dumps(made)  # JSON is YAML
 
 
-def _job(app: str, namespace: str, port: str) -> dict[str, Any]:
-    """As the Prometheus Operator makes it of the monitor of these pods."""
-    where = [f"{_POD}_name", _PORT, "__meta_kubernetes_namespace"]
-    job: dict[str, Any] = {
-        "job_name": app,
-        "kubernetes_sd_configs": [{"role": "pod", "namespaces": {"names": [namespace]}}],
-        "relabel_configs": [
-            {"source_labels": [_APP, _PORT], "regex": f"{app};{port}", "action": "keep"},
-            {"source_labels": [f"{_POD}_phase"], "regex": "Running", "action": "keep"},
-            {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
-            {"source_labels": [f"{_POD}_name"], "target_label": "pod"},
-            {
-                "source_labels": where,
-                "regex": "(.+);(.+);(.+)",
-                "target_label": "__metrics_path__",
-                "replacement": f"/api/v1/namespaces/$3/pods/$1:$2/proxy{contract.PATH_METRICS}",
-            },
-        ],
-    }
-    if app == contract.ENGINE_APP:
-        job["relabel_configs"].append({"source_labels": [_INSTANCE], "target_label": contract.SERIES_LABEL})
-    if app == "sluice-operator":
+def _job(app: str, folder: Path) -> Object:
+    job: Object = {"job_name": app, "file_sd_configs": [{"files": [str(folder / f"{app}.json")]}]}
+    if app == "sluice-operator":  # as the chart's ServiceMonitor says
         job["honor_labels"] = True
         job["metric_relabel_configs"] = [
             {"source_labels": ["name"], "regex": "(.+)", "target_label": contract.SERIES_LABEL}
         ]
     return job
+
+
+def targets(pods: Sequence[Object], proxy: str) -> Mapping[str, list[Object]]:
+    """Prometheus' targets of each job for the pods that run, through `kubectl proxy` at that host and port."""
+    found: dict[str, list[Object]] = {app: [] for app in PORTS}
+    for pod in pods:
+        metadata, labels = pod["metadata"], pod["metadata"].get("labels", {})
+        app = labels.get(contract.LABEL_NAME)
+        if app not in PORTS or pod["status"].get("phase") != "Running":
+            continue
+        namespace, name = metadata["namespace"], metadata["name"]
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}:{PORTS[app]}/proxy{contract.PATH_METRICS}"
+        given = {"namespace": namespace, "pod": name, "__metrics_path__": path}
+        if app == contract.ENGINE_APP:
+            given[contract.SERIES_LABEL] = labels[contract.LABEL_INSTANCE]
+        found[app].append({"targets": [proxy], "labels": given})
+    return found
+
+
+class Targets(threading.Thread):
+    """Writes the targets while it runs. `pods` lists the pods now; `folder` is the configuration's."""
+
+    def __init__(self, folder: Path, proxy: str, pods: Callable[[], Sequence[Object]]) -> None:
+        super().__init__(daemon=True)
+        self._folder, self._proxy, self._pods = folder, proxy, pods
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Write until stopped."""
+        while not self._ended.wait(LOOK_SECONDS):
+            for app, found in targets(self._pods(), self._proxy).items():
+                written = self._folder / f"{app}.json.new"
+                written.write_text(json.dumps(found))
+                written.rename(self._folder / f"{app}.json")
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self.join(timeout=60.0)

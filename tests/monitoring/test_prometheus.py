@@ -9,6 +9,7 @@ from sluice.monitoring.alerts.rules import ALERTS
 from sluice.monitoring.alerts.slo import RECORDINGS
 from sluice.monitoring.dashboards import DASHBOARDS
 from tests.monitoring.known import windows
+from tests.monitoring.on_cluster import Targets, configuration, targets
 from tests.monitoring.picture import draw
 from tests.monitoring.prometheus import END, START, Prometheus, past, running
 
@@ -68,3 +69,33 @@ def test_the_health_of_each_rule_is_read(tmp_path: Path) -> None:
     with running(tmp_path, past(), told) as server:
         assert server.rules().keys() == {"half", "Down"}
         assert set(server.rules().values()) <= {"ok", "unknown"}
+
+
+POD = {
+    "metadata": {
+        "name": "chat-1",
+        "namespace": "apps",
+        "labels": {"app.kubernetes.io/name": "sluice-engine", "app.kubernetes.io/instance": "chat"},
+    },
+    "status": {"phase": "Running"},
+}
+
+
+def test_a_pod_of_a_cluster_becomes_a_target_with_the_labels_of_its_monitor() -> None:
+    (target,) = targets([POD, POD | {"status": {"phase": "Pending"}}], "127.0.0.1:8001")["sluice-engine"]
+    path = "/api/v1/namespaces/apps/pods/chat-1:admin/proxy/metrics"
+    labels = {"namespace": "apps", "pod": "chat-1", "llmdeployment": "chat", "__metrics_path__": path}
+    assert target == {"targets": ["127.0.0.1:8001"], "labels": labels}
+
+
+def test_a_real_prometheus_reads_the_targets_of_a_cluster(tmp_path: Path) -> None:
+    """There is no cluster behind the address, so the target is down, with the labels that it would have."""
+    with running(tmp_path, "# EOF\n", configuration(tmp_path)) as server:
+        written = Targets(tmp_path, "127.0.0.1:1", lambda: [POD])
+        written.start()
+        try:
+            (up,) = server.wait("up", 1)
+        finally:
+            written.stop()
+    assert up["metric"].items() >= {"job": "sluice-engine", "pod": "chat-1", "llmdeployment": "chat"}.items()
+    assert up["value"][1] == "0"
