@@ -6,6 +6,8 @@ packages that it needs. Exit codes: 0 done, 1 failed, 2 bad input (one sentence 
 """
 
 import importlib
+import io
+import sys
 from typing import Annotated, Final
 
 import typer
@@ -34,6 +36,8 @@ def sluice(
     ] = False,
 ) -> None:
     """Serve LLMs on Kubernetes, or on this machine."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a locale without a character of a table must not end a command
 
 
 COMMANDS: Final = (

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import yaml
 from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
@@ -24,6 +25,9 @@ REQUEST_SECONDS: Final = 10.0
 MAX_TEXT_BYTES: Final = 8 * 1024 * 1024  # of one log or one answer of a pod
 _CONNECTIONS: Final = 16
 _MOST_DIGITS: Final = 9
+# What the library raises for a kubeconfig that cannot be read, is no YAML, or lacks what it indexes without a check.
+_SAID: Final = (config.ConfigException, OSError, yaml.YAMLError, ValueError)  # their messages name the fault
+_UNUSABLE: Final = (*_SAID, TypeError, AttributeError, LookupError)
 _POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -35,9 +39,10 @@ async def connect() -> ApiClient:
     except config.ConfigException:
         try:
             await config.load_kube_config(client_configuration=settings)
-        except (config.ConfigException, OSError) as error:
+        except _UNUSABLE as error:
+            cause = " ".join(str(error).split()) if isinstance(error, _SAID) else "it has no cluster, context or user"
             raise ClusterError(
-                f"no cluster to talk to: not inside a pod, and no usable kubeconfig ({error}). Set KUBECONFIG."
+                f"no cluster to talk to: not inside a pod, and no usable kubeconfig ({cause}). Set KUBECONFIG."
             ) from error
     settings.connection_pool_maxsize = _CONNECTIONS
     return ApiClient(configuration=settings)
@@ -52,7 +57,7 @@ def context_namespace() -> str:
     try:
         _, current = config.list_kube_config_contexts()
         return str(current["context"].get("namespace") or "default")
-    except (config.ConfigException, OSError, LookupError, TypeError):
+    except _UNUSABLE:
         return "default"  # the connection fails next, with a sentence
 
 

@@ -109,6 +109,12 @@ def test_the_table_fits_80_columns_with_the_longest_values() -> None:
         ([condition("Ready", "True", "Serving"), condition("Progressing", "True", "X")], 2, "Scaling", "Serving"),
         ([condition("Ready", "True", "Serving"), condition("Paused", "True", "Paused")], 2, "Paused", "Serving"),
         ([condition("Ready", "True", "Serving"), condition("SLOMet", "False", "Missed")], 2, "Serving", "Missed"),
+        (
+            [condition("Ready", "True", "Serving"), condition("Progressing", "False", "PodsRefused", "Quota.")],
+            1,
+            "Serving",
+            "PodsRefused",
+        ),
     ],
 )
 def test_phase_and_reason_follow_from_the_conditions(

@@ -77,10 +77,17 @@ def _cause(conditions: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """The condition that a reader needs first: a resource that is not ready, then what is wrong although it serves."""
     ready = conditions.get("Ready", {})
     if ready.get("status") == "True":
+        if is_stuck(conditions.get("Progressing", {})):
+            return conditions["Progressing"]
         for kind in _ATTENTION:
             if conditions.get(kind, {}).get("status") == "False":
                 return conditions[kind]
     return ready
+
+
+def is_stuck(progressing: Mapping[str, Any]) -> bool:
+    """True if the condition Progressing says that a change cannot go on, and not that all is done."""
+    return progressing.get("status") == "False" and progressing.get("reason") not in (None, "", "Settled")
 
 
 def _phase(conditions: Mapping[str, Mapping[str, Any]], ready: int) -> str:

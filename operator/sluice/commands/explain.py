@@ -3,13 +3,16 @@
 The last lines compare the last hour's prediction with what happened, and give the load that the autoscaler plans for.
 """
 
-import asyncio
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from sluice import contract
-from sluice.commands.cluster.access import Format, Namespace, Output, chosen_namespace, print_json
+from sluice.cluster.summary import is_stuck
+from sluice.commands.cluster.access import Format, Namespace, Output, chosen_namespace, print_json, with_cluster
+
+if TYPE_CHECKING:
+    from sluice.cluster.reader import Reader
 
 _NOTABLE: Final = 1.005  # smaller factors are 1.00 when printed
 
@@ -34,30 +37,18 @@ def explain(
     if name is None:
         typer.echo("Name an LLMDeployment of the cluster, or give --local for the sluice up on this machine.", err=True)
         raise typer.Exit(contract.EXIT_USAGE)
-    try:
-        from sluice_kube.api import connect
-        from sluice_operator.cluster.client import ClusterError
-        from sluice_operator.cluster.kube import KubeClient
-    except ModuleNotFoundError as error:
-        typer.echo(f"`sluice explain` needs {error.name}: pip install 'sluice[operator]'", err=True)
-        raise typer.Exit(contract.EXIT_USAGE) from error
-
     where = chosen_namespace("explain", namespace)
-
-    async def fetch() -> dict[str, Any] | None:
-        client = await connect()
-        async with client:
-            return await KubeClient(client).get(contract.KIND, where, name)
-
-    try:
-        resource = asyncio.run(fetch())
-    except ClusterError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(contract.EXIT_FAILED) from error
+    resource = with_cluster("explain", lambda reader: _read(reader, where, name))
     if resource is None:
-        typer.echo(f"no LLMDeployment {name} in namespace {where}: see kubectl get llmd -A", err=True)
+        typer.echo(f"no LLMDeployment {name} in namespace {where}: see sluice status -A", err=True)
         raise typer.Exit(contract.EXIT_FAILED)
     _show(resource, sentences(resource), output)
+
+
+async def _read(reader: "Reader", namespace: str, name: str) -> dict[str, Any] | None:
+    from sluice.cluster.reader import deployments_path
+
+    return await reader.find(deployments_path(namespace, name))
 
 
 def _explain_local(name: str | None, output: Format) -> None:
@@ -104,7 +95,7 @@ def sentences(resource: dict[str, Any]) -> list[str]:
     lines += [
         f"{entry['type']}={entry['status']} ({entry['reason']}): {entry.get('message', '')}"
         for entry in status.get("conditions") or ()
-        if (entry["type"], entry["status"]) in _REPORTED
+        if (entry["type"], entry["status"]) in _REPORTED or _is_incomplete(entry, status)
     ]
     decisions = status.get("decisions") or ()
     lines += [f"{entry['time']}  {_shown(entry)}" for entry in decisions]
@@ -118,6 +109,12 @@ def _reason(status: dict[str, Any]) -> str:
     """The reason of the Ready condition."""
     ready = [entry for entry in status.get("conditions") or () if entry.get("type") == "Ready"]
     return str(ready[0].get("reason", "")) if ready else ""
+
+
+def _is_incomplete(entry: dict[str, Any], status: dict[str, Any]) -> bool:
+    """True for Progressing=False with a fault, where Ready=True hides it: some replicas serve and others never start."""
+    is_fault = entry["type"] == "Progressing" and is_stuck(entry)
+    return is_fault and _reason(status) != entry.get("reason")
 
 
 _REPORTED = frozenset(

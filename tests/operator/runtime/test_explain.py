@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from sluice import contract
 from sluice.cli import app
+from sluice.cluster.reader import Reader, deployments_path
 from sluice_kube import api
 from sluice_operator.autoscaler.values import ForecastStatus
-from sluice_operator.cluster import kube
 from sluice_operator.status.estimates import forecast_fields
 
 READY = {"type": "Ready", "status": "True", "reason": "Serving", "message": "3 of 3 pods are ready."}
@@ -24,13 +24,13 @@ def explain(monkeypatch: pytest.MonkeyPatch, resource: dict[str, Any] | None, *o
     async def connect() -> nullcontext[None]:
         return nullcontext()
 
-    async def get(client: kube.KubeClient, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        assert (kind, namespace, name) == (contract.KIND, "ns", "chat")
+    async def find(_reader: Reader, path: str) -> dict[str, Any] | None:
+        assert path == deployments_path("ns", "chat")
         return resource
 
     monkeypatch.setattr(api, "connect", connect)
-    monkeypatch.setattr(kube.KubeClient, "__init__", lambda self, client: None)
-    monkeypatch.setattr(kube.KubeClient, "get", get)
+    monkeypatch.setattr(Reader, "__init__", lambda self, client: None)
+    monkeypatch.setattr(Reader, "find", find)
     result = CliRunner().invoke(app, ["explain", "chat", "-n", "ns", *options])
     return result.exit_code, result.output.splitlines()
 
@@ -55,6 +55,18 @@ def test_it_prints_conditions_and_decisions_as_sentences(monkeypatch: pytest.Mon
     )
 
 
+def test_it_says_why_some_replicas_do_not_start_although_others_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = {"type": "Progressing", "status": "False", "reason": "PodsRefused", "message": "exceeded quota."}
+    counts = {"readyReplicas": 1, "desiredReplicas": 2}
+    _, lines = explain(monkeypatch, {"status": counts | {"conditions": [READY, stuck]}})
+    assert lines[1] == "Progressing=False (PodsRefused): exceeded quota."
+    settled = stuck | {"reason": "Settled"}
+    failed = READY | {"status": "False", "reason": "PodsRefused"}
+    for conditions in ([READY, settled], [failed, stuck]):
+        _, lines = explain(monkeypatch, {"status": counts | {"conditions": conditions}})
+        assert not any("Progressing" in line for line in lines)
+
+
 def test_a_program_gets_the_sentences_and_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
     status = {"readyReplicas": 1, "desiredReplicas": 2, "conditions": [READY], "decisions": [DECISION], "replicas": 2}
     resource = {"metadata": {"namespace": "ns", "name": "chat", "uid": "1"}, "status": status}
@@ -73,7 +85,7 @@ def test_a_resource_that_no_operator_reconciles_is_reported(monkeypatch: pytest.
     assert explain(monkeypatch, {}) == (0, ["No operator has reconciled this resource. Check that one is running."])
     code, lines = explain(monkeypatch, None)
     assert code == contract.EXIT_FAILED
-    assert lines == ["no LLMDeployment chat in namespace ns: see kubectl get llmd -A"]
+    assert lines == ["no LLMDeployment chat in namespace ns: see sluice status -A"]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,17 @@ def _hint(status: int) -> str:
 
 def print_json(value: Any) -> None:
     """Print a value for a program."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(json_text(value, indent=2))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """The value as JSON. What the output cannot encode is escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent)
+    return text
 
 
 def width() -> int:

@@ -1,6 +1,5 @@
 """`sluice top`: a live table of the deployments of a namespace."""
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from sluice.commands.cluster.access import (
     Namespace,
     Output,
     chosen_namespace,
+    json_text,
     width,
     with_cluster,
 )
@@ -61,7 +61,7 @@ def _show(write: Callable[[str], None], output: Format, *, namespaces: bool) -> 
         from sluice.cluster.top.rows import as_json, top_lines
 
         if output is Format.JSON:
-            write(json.dumps(as_json(rows, faults), ensure_ascii=False))
+            write(json_text(as_json(rows, faults)))
         else:
             write("\n".join(top_lines(rows, faults, width(), namespaces=namespaces)))
 
