@@ -17,10 +17,10 @@ ROOT: Final = Path(__file__).parents[2]
 RULES: Final = ROOT / "charts/sluice/files/rules.yaml"
 INTERVAL: Final = "15s"  # the chart's default
 LOOK_SECONDS: Final = 3.0
-PORTS: Final = {
-    contract.ENGINE_APP: contract.ADMIN_PORT_NAME,
-    "sluice-gateway": contract.ADMIN_PORT_NAME,
-    "sluice-operator": "metrics",
+PORTS: Final = {  # by number: the proxy to a pod knows no names
+    contract.ENGINE_APP: contract.ADMIN_PORT,
+    "sluice-gateway": contract.GATEWAY_ADMIN_PORT,
+    "sluice-operator": 8080,
 }
 
 

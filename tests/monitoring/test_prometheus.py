@@ -83,7 +83,7 @@ POD = {
 
 def test_a_pod_of_a_cluster_becomes_a_target_with_the_labels_of_its_monitor() -> None:
     (target,) = targets([POD, POD | {"status": {"phase": "Pending"}}], "127.0.0.1:8001")["sluice-engine"]
-    path = "/api/v1/namespaces/apps/pods/chat-1:admin/proxy/metrics"
+    path = "/api/v1/namespaces/apps/pods/chat-1:8001/proxy/metrics"
     labels = {"namespace": "apps", "pod": "chat-1", "llmdeployment": "chat", "__metrics_path__": path}
     assert target == {"targets": ["127.0.0.1:8001"], "labels": labels}
 
