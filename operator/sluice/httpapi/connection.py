@@ -23,6 +23,7 @@ from sluice.httpapi.turns import Turns
 LINGER_SECONDS: Final = 2.0  # seconds that an unread body is drained after the response
 KEEPALIVE_SECONDS: Final = 75.0
 MAX_HEADERS: Final = 100
+READ_SECONDS: Final = 0.05  # within which the event loop reads what has arrived
 READ_BYTES: Final = 8192  # read in one go; in chunks of one byte, which cost most, a turn of them takes about 10 ms
 
 log = logging.getLogger("sluice.http")
@@ -151,7 +152,11 @@ class Connection(RequestHandler):
     def _arm(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
-        self._head_timer = self._loop.call_at(self.deadline, self._head_overdue)
+        self._head_timer = self._loop.call_at(self.deadline, self._head_due)
+
+    def _head_due(self) -> None:
+        """What has arrived while the event loop was busy is read first."""
+        self._head_timer = self._loop.call_later(READ_SECONDS, self._head_overdue)
 
     def _head_overdue(self) -> None:
         self._head_timer = None

@@ -18,6 +18,7 @@ from sluice.httpapi.connection_limits import (
     MAX_CONNECTIONS,
     MAX_REJECTED,
     OTHER_FILES,
+    RECEIVE_SECONDS,
     ConnectionLimits,
     data_connections,
     raise_open_files,
@@ -113,6 +114,22 @@ async def stalled(ports: Ports, sent: int) -> tuple[asyncio.StreamReader, asynci
     writer.write(b"x" * sent)
     await until(lambda: ports.limits.body_budget.count == before + sent)
     return reader, writer
+
+
+async def test_a_request_that_came_while_the_event_loop_was_busy_is_no_408(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports.go_on.set()
+    reader, writer = await opened(ports.data)
+    await until(lambda: ports.limits.connections == 1)
+    writer.write(
+        b'POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{"a":""}'
+    )
+    loop = asyncio.get_running_loop()
+    before = loop.time
+    monkeypatch.setattr(loop, "time", lambda: before() + RECEIVE_SECONDS)  # as if it had done something else
+    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    writer.close()
 
 
 async def test_a_connection_beyond_the_limit_gets_503_with_retry_after(ports: Ports) -> None:
