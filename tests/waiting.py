@@ -15,6 +15,7 @@ WAITING: Final = (
     "tests/kube/operators/",
     "tests/kube/test_acceptance_models.py",
     "tests/ecosystem/test_hpa.py",
+    "tests/gateway/test_resume.py",
 )
 
 
