@@ -16,7 +16,7 @@ PRIVATE, GATED, LARGE = 9101, 9102, 9103
 FAULTS: Final[dict[int, dict[str, Any]]] = {
     PRIVATE: {"token": TOKEN},
     GATED: {"refusal": (403, {"X-Error-Code": "GatedRepo"})},
-    LARGE: {"claimed_size": 64 * 2**30},
+    LARGE: {"claimed_size": 4 * 2**30},
 }
 
 
