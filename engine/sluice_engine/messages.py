@@ -7,9 +7,9 @@ request ends only that request: it is reported in that request's `Delta` and nev
 Times that cross the socket are `time.monotonic()` seconds, because both processes share the machine's clock.
 """
 
-import asyncio
 import struct
-from typing import Literal
+from collections.abc import Callable
+from typing import Final, Literal
 
 import msgspec
 
@@ -266,7 +266,8 @@ FromEngine = Loading | Ready | Failed | Rejected | StepReport | KvEvents | State
 # --- frames ----------------------------------------------------------------------------------------------------
 
 _LENGTH = struct.Struct(">I")
-MAX_FRAME_BYTES = 64 * 1024 * 1024
+HEAD_BYTES: Final = _LENGTH.size  # before the body of a frame
+MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 
 _encoder = msgspec.msgpack.Encoder()
 _to_engine = msgspec.msgpack.Decoder(ToEngine)
@@ -284,21 +285,23 @@ def encode_frame(message: ToEngine | FromEngine) -> bytes:
 
 
 def frame_length(head: bytes | bytearray) -> int:
-    """The length of a frame's body in bytes, from its first 4 bytes. Raises ValueError beyond MAX_FRAME_BYTES."""
+    """The length of a frame's body in bytes, from its head. Raises ValueError beyond MAX_FRAME_BYTES."""
     (length,) = _LENGTH.unpack(head)
     if length > MAX_FRAME_BYTES:
         raise ValueError(f"frame of {length} bytes exceeds {MAX_FRAME_BYTES}")
     return int(length)
 
 
-async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """The next frame's body, or None at the end of the stream. Raises ValueError for a frame longer than
+def read_frame(read: Callable[[int], bytes]) -> bytes | None:
+    """The next frame's body from a blocking stream, or None at its end. Raises ValueError for a frame longer than
     MAX_FRAME_BYTES.
     """
-    try:
-        return await reader.readexactly(frame_length(await reader.readexactly(_LENGTH.size)))
-    except (asyncio.IncompleteReadError, ConnectionResetError):
+    head = read(HEAD_BYTES)
+    if len(head) < HEAD_BYTES:
         return None
+    length = frame_length(head)
+    body = read(length)
+    return body if len(body) == length else None
 
 
 def decode_to_engine(body: bytes) -> ToEngine:

@@ -13,7 +13,6 @@ import queue
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -78,7 +77,7 @@ class Channel:
     def _read(self) -> None:
         try:
             with self._socket.makefile("rb") as stream:
-                while (body := _frame(stream.read)) is not None:
+                while (body := messages.read_frame(stream.read)) is not None:
                     try:
                         self._inbox.put(messages.decode_to_engine(body))
                     except msgspec.MsgspecError as error:
@@ -162,18 +161,6 @@ def _handle(channel: MessageChannel, engine: "EngineLoop", message: messages.ToE
             engine.follow_kv(message)
         case messages.StateRequest():
             channel.send(messages.StateReply(message.token, engine.state()))
-
-
-def _frame(read: Callable[[int], bytes]) -> bytes | None:
-    """The next frame's body from a blocking stream, or None at its end."""
-    head = read(4)
-    if len(head) < 4:
-        return None
-    length = int.from_bytes(head, "big")
-    if length > messages.MAX_FRAME_BYTES:
-        raise ValueError(f"frame of {length} bytes exceeds {messages.MAX_FRAME_BYTES}")
-    body = read(length)
-    return body if len(body) == length else None
 
 
 def _start(channel: Channel, options: EngineOptions) -> "EngineLoop | None":

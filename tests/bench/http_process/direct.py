@@ -12,6 +12,7 @@ from pathlib import Path
 from sluice_engine import messages
 from sluice_engine.sampling_params import SamplingParams
 from tests.bench.http_process.null_engine import ENV_PLACES, ENV_STEP_SECONDS
+from tests.engine.frames import next_frame
 
 
 class DirectClient:
@@ -35,7 +36,7 @@ class DirectClient:
         return time.perf_counter() - begun
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        while (body := await messages.read_frame(reader)) is not None:
+        while (body := await next_frame(reader)) is not None:
             message = messages.decode_from_engine(body)
             if isinstance(message, messages.StepReport):
                 for delta in message.deltas:

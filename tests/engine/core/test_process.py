@@ -18,6 +18,7 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.core.process import serve
 from sluice_engine.sampling_params import SamplingParams
+from tests.engine.frames import next_frame
 from tests.engine.oracle import Oracle, options
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +41,7 @@ class Peer:
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
-        while (body := await messages.read_frame(reader)) is not None:
+        while (body := await next_frame(reader)) is not None:
             self.messages.put_nowait(messages.decode_from_engine(body))
         self.messages.put_nowait(None)
 

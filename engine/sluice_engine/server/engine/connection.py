@@ -5,11 +5,9 @@ A stream reader would wake a task for it, which costs every step some 30 µs and
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, cast
+from typing import cast
 
 from sluice_engine import messages
-
-LENGTH_BYTES: Final = 4
 
 
 class EngineConnection(asyncio.Protocol):
@@ -71,11 +69,11 @@ class EngineConnection(asyncio.Protocol):
         """The bodies of the frames that are complete with these bytes. Raises ValueError for one that is too long."""
         received, found, at = self._received, list[bytes](), 0
         received += data
-        while len(received) - at >= LENGTH_BYTES:
-            end = at + LENGTH_BYTES + messages.frame_length(received[at : at + LENGTH_BYTES])
+        while len(received) - at >= messages.HEAD_BYTES:
+            end = at + messages.HEAD_BYTES + messages.frame_length(received[at : at + messages.HEAD_BYTES])
             if len(received) < end:
                 break
-            found.append(bytes(received[at + LENGTH_BYTES : end]))
+            found.append(bytes(received[at + messages.HEAD_BYTES : end]))
             at = end
         del received[:at]
         return found
