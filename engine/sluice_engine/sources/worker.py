@@ -124,7 +124,7 @@ def run(task: Task, watch: Watch) -> Result:
         raise TypeError(f"{task.uri} is on this machine")
     folder = task.cache_folder
     if (entry := _without_network(folder, uri)) is not None:
-        return _result(entry, uri)
+        return _result(entry)
     source = source_of(uri)
     try:
         found = source.resolve()
@@ -132,7 +132,7 @@ def run(task: Task, watch: Watch) -> Result:
         last = cache.recall(folder, uri)
         if error.transient and last is not None and cache.is_complete(known := cache.entry_of(folder, uri, last)):
             log.warning("%s The revision %s of the cache is used.", error, last)
-            return _result(known, uri)
+            return _result(known)
         raise
     entry = cache.entry_of(folder, uri, found.revision)
     watch.measure(entry, found.total_bytes)
@@ -143,7 +143,7 @@ def run(task: Task, watch: Watch) -> Result:
     except OSError as error:
         raise write_failed(folder, error) from error
     _remember(folder, uri, found.revision)
-    return _result(entry, uri)
+    return _result(entry)
 
 
 def _remember(folder: Path, uri: RemoteModel, revision: str) -> None:
@@ -175,7 +175,7 @@ def _without_network(folder: Path, uri: RemoteModel) -> Entry | None:
     return None
 
 
-def _result(entry: Entry, uri: RemoteModel) -> Result:
+def _result(entry: Entry) -> Result:
     return Result(str(entry.folder), entry.revision)
 
 

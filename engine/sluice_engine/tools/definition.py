@@ -1,6 +1,5 @@
 """What a request offers: functions with a JSON schema of their parameters, and whether one must be called."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -53,7 +52,3 @@ class PastCall:
     def as_json(self) -> dict[str, Any]:
         """The object of chat templates; arguments are an object there, as transformers documents."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": dict(self.arguments)}}
-
-    def as_text(self) -> str:
-        """The call in the notation of the generic prompt."""
-        return json.dumps({"name": self.name, "arguments": self.arguments}, ensure_ascii=False)

@@ -44,12 +44,6 @@ def prefix_aware(replica: Replica, prompt: Prompt, caches: CacheView) -> float:
     return seconds + COMPUTATION * own + LATENESS * max(0.0, seconds - FREE_SHARE * replica.ttft_target)
 
 
-def recomputation(replica: Replica, prompt: Prompt, caches: CacheView) -> float:
-    """What computing the prompt there counts in `prefix_aware`, without the waits that it causes, seconds."""
-    cached = caches.cached_tokens(replica.name, prompt)
-    return (1.0 + COMPUTATION) * own_prefill_seconds(replica, prompt.tokens, cached)
-
-
 def least_loaded(replica: Replica, _prompt: Prompt, _caches: CacheView) -> float:
     """Requests in flight."""
     return float(replica.requests)

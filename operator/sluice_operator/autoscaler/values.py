@@ -72,8 +72,6 @@ class EngineSample:
     cached_prompt_tokens_total: float
     generated_tokens_total: float
     kv_block_seconds_total: float
-    busy_seconds_total: float
-    preemptions_total: float
     ttft: Histogram
     itl: Histogram
     step_model: StepTimeModel | None

@@ -12,7 +12,6 @@ from sluice_perfmodel.step_time import StepTimeModel
 
 USUAL_MODEL_LENGTH: Final = 8192  # tokens, without spec.model.maxModelLength; an engine reads it from the model
 Routing = Literal["round_robin", "least_loaded", "prefix_aware"]
-ROUTINGS: Final[tuple[Routing, ...]] = ("round_robin", "least_loaded", "prefix_aware")
 Mode = Literal["exact", "coarse"]
 MODES: Final[tuple[Mode, ...]] = ("exact", "coarse")
 MOST_WALL: Final = 230 * 365.25 * 86_400  # seconds since 1970: the year 2200, the latest supported date

@@ -187,8 +187,6 @@ class EngineCounters:
             cached_prompt_tokens_total=float(self.cached_tokens),
             generated_tokens_total=float(self.generated),
             kv_block_seconds_total=self.block_seconds,
-            busy_seconds_total=self.busy_seconds,
-            preemptions_total=float(state.preemptions),
             ttft=self.ttft.histogram(),
             itl=self.itl.histogram(),
             step_model=replace(state.model, steps=self.steps, error_ratio=0.0) if self.steps else None,

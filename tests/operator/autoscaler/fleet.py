@@ -151,8 +151,6 @@ class Engine:
             cached_prompt_tokens_total=total("cached_prompt_tokens_total", 0.0),
             generated_tokens_total=total("generated_tokens_total", 0.0),
             kv_block_seconds_total=total("kv_block_seconds_total", 0.0),
-            busy_seconds_total=0.0,
-            preemptions_total=0.0,
             ttft=Histogram(BOUNDS, tuple(self.ttft), 0.0),
             itl=Histogram(BOUNDS, tuple(self.itl), 0.0),
             step_model=self.model,

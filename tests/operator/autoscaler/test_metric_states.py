@@ -24,7 +24,7 @@ BAD = (math.nan, -1.0, math.inf, 1e30)
 COLD = replace(MODEL, steps=3)
 # decide() reads none of these metrics.
 BOUNDS_IN_FORCE = {"concurrency_min", "concurrency_max"}
-UNREAD = BOUNDS_IN_FORCE | {"busy_seconds_total", "preemptions_total", "load_seconds", "start", "revision"}
+UNREAD = BOUNDS_IN_FORCE | {"load_seconds", "start", "revision"}
 NUMBERS = [f.name for f in fields(EngineSample) if f.name not in UNREAD | {"ttft", "itl", "step_model", "shadow"}]
 SHADOW = [f.name for f in fields(ShadowTotals)]
 TERMS = [f.name for f in fields(StepTimeModel) if f.name != "error_ratio"]

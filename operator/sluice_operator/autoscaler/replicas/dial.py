@@ -57,7 +57,7 @@ def decide_replicas(
     elif snapshot.spec.scaling.mode == "External":
         decision = _follow_spec(snapshot, need, state, stabilization)
     elif snapshot.observed.replicas is None:
-        decision = _create(snapshot, need, state, stabilization)
+        decision = _create(need, state, stabilization)
     else:
         decision = _scale(snapshot, need, state, stabilization)
     if not decision.reasons:
@@ -89,7 +89,7 @@ def _keep(snapshot: Snapshot, state: ReplicaState, stabilization: StabilizationS
     return ReplicaDecision(None, count, (), replace(state, last_set=None, advised=None), stabilization)
 
 
-def _create(snapshot: Snapshot, need: Need, state: ReplicaState, stabilization: StabilizationState) -> ReplicaDecision:
+def _create(need: Need, state: ReplicaState, stabilization: StabilizationState) -> ReplicaDecision:
     """Modes Auto and Advise while no Deployment exists."""
     budget = need.allowed.budget
     count = need.current if budget is None else budget.count

@@ -85,7 +85,7 @@ def measure(task: LawRun) -> dict[str, Any]:
     law, arrivals = _law(task, load), arrivals_of(load)
     began = time.process_time()
     with uncollected():
-        run = Fleet(load.spec(), load.settings(_begin(task, load)), law).run(arrivals)
+        run = Fleet(load.spec(), load.settings(_begin(task)), law).run(arrivals)
         found = figures_of(run, load, time.process_time() - began)
     return to_dict(found)
 
@@ -113,7 +113,7 @@ def _law(task: LawRun, load: Load) -> Law:
     return late_schedule(task.law, task.counts, load, task.setting)
 
 
-def _begin(task: LawRun, load: Load) -> int | None:
+def _begin(task: LawRun) -> int | None:
     """The replicas at the start; None for the load's fewest."""
     if task.law in (CONSTANT, STOCK):
         return round(task.setting or 1.0)
