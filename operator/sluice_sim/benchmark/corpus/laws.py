@@ -8,7 +8,7 @@ from sluice_operator.api import LLMDeploymentSpec
 from sluice_operator.autoscaler.values import Decision, Observed
 from sluice_sim.benchmark.corpus.load import Load
 from sluice_sim.benchmark.corpus.variants import VARIANTS
-from sluice_sim.benchmark.search.schedule import PIECE, Counts, Scheduled, ScheduleState, Static, decide_with_count
+from sluice_sim.benchmark.search.schedule import PIECE, Counts, Scheduled, Static, TimedLaw
 from sluice_sim.policies.policy import Knob, Law
 from sluice_sim.policies.registry import LAWS
 
@@ -44,7 +44,7 @@ class StockFleet:
 
 
 @dataclass(frozen=True, slots=True)
-class LateSchedule:
+class LateSchedule(TimedLaw):
     """A schedule that keeps at most `cap` replicas until `begins`, and is `behind` its times. In seconds."""
 
     schedule: Scheduled
@@ -56,20 +56,9 @@ class LateSchedule:
     knob: Knob = STOCK_COUNT
     admits: bool = True
 
-    def initial(self) -> ScheduleState:
-        """The state before the first observation."""
-        return ScheduleState()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: ScheduleState, now: float
-    ) -> tuple[Decision, ScheduleState]:
-        """The count of the late schedule, and the admission bounds."""
-        return decide_with_count(spec, observed, memory, now, self.count(now))
-
     def count(self, now: float) -> int:
-        """The replicas that are ordered at `now`."""
-        at = now - self.behind
-        planned = max(self.schedule.at(at), self.schedule.at(at + self.schedule.lead))
+        """The count of the schedule, late and at first capped."""
+        planned = self.schedule.count(now - self.behind)
         return min(self.cap, planned) if now < self.begins else planned
 
 

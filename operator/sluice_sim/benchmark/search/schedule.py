@@ -7,6 +7,7 @@ search for a schedule takes an hour.
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -39,14 +40,14 @@ class ScheduleState:
     observed_since: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Static:
-    """Always `setting` replicas."""
+class TimedLaw(ABC):
+    """A law whose number of replicas depends on the time alone."""
 
-    setting: float
-    name: str = "static"
-    knob: Knob = COUNT
-    admits: bool = True
+    __slots__ = ()
+
+    @abstractmethod
+    def count(self, now: float) -> int:
+        """The replicas that are ordered at `now`."""
 
     def initial(self) -> ScheduleState:
         """The state before the first observation."""
@@ -55,12 +56,26 @@ class Static:
     def decide(
         self, spec: LLMDeploymentSpec, observed: Observed, memory: ScheduleState, now: float
     ) -> tuple[Decision, ScheduleState]:
-        """The fixed count, and the admission bounds."""
-        return decide_with_count(spec, observed, memory, now, round(self.setting))
+        """The count now, and the admission bounds."""
+        return decide_with_count(spec, observed, memory, now, self.count(now))
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduled:
+class Static(TimedLaw):
+    """Always `setting` replicas."""
+
+    setting: float
+    name: str = "static"
+    knob: Knob = COUNT
+    admits: bool = True
+
+    def count(self, now: float) -> int:
+        """The setting, whatever the time."""
+        return round(self.setting)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled(TimedLaw):
     """`counts[k]` replicas are ready in [k·PIECE, (k+1)·PIECE): launched `lead` seconds early, drained at the end."""
 
     counts: Counts
@@ -70,15 +85,9 @@ class Scheduled:
     knob: Knob = COUNT
     admits: bool = True
 
-    def initial(self) -> ScheduleState:
-        """The state before the first observation."""
-        return ScheduleState()
-
-    def decide(
-        self, spec: LLMDeploymentSpec, observed: Observed, memory: ScheduleState, now: float
-    ) -> tuple[Decision, ScheduleState]:
+    def count(self, now: float) -> int:
         """The count now, or the count at the time when a replica launched now becomes ready, whichever is larger."""
-        return decide_with_count(spec, observed, memory, now, max(self.at(now), self.at(now + self.lead)))
+        return max(self.at(now), self.at(now + self.lead))
 
     def at(self, now: float) -> int:
         """The scheduled number of ready replicas at `now`."""
