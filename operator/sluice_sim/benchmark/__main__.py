@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from sluice_sim.benchmark.report.acceptance import acceptance_criteria
 from sluice_sim.benchmark.report.plots import draw
-from sluice_sim.benchmark.report.table import as_json, laws_table, overload_table
+from sluice_sim.benchmark.report.table import TrackScore, as_json, laws_table, overload_table
 from sluice_sim.benchmark.run.bench import BenchmarkScope, measure_tracks
 from sluice_sim.benchmark.run.effort import FULL, SHORT
 from sluice_sim.benchmark.run.plan import Unreachable
@@ -44,18 +45,9 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder of the table, the JSON, the plots and the store.")] = RESULTS,
 ) -> None:
     """Measure the score of all laws on all tracks."""
-    console, progress = Console(width=150), Console(stderr=True)
-    wanted = tuple(name.strip() for name in tracks.split(",") if name.strip())
-    unknown = [name for name in wanted if name not in NAMES]
-    if unknown:
-        raise typer.BadParameter(
-            f"no track is called {unknown[0]}; there are {', '.join(NAMES)}", param_hint="--tracks"
-        )
-    try:
-        chosen = named(name.strip() for name in laws.split(",") if name.strip())
-    except UnknownLaw as error:
-        raise typer.BadParameter(str(error), param_hint="--laws") from error
-    scope = BenchmarkScope(tracks=wanted, laws=chosen, effort=FULL if full else SHORT, robust=robust)
+    progress = Console(stderr=True)
+    effort = FULL if full else SHORT
+    scope = BenchmarkScope(tracks=_tracks(tracks), laws=_laws(laws), effort=effort, robust=robust)
     began = time.monotonic()
     folder = out if full else out / "short"
     runner = Runner(
@@ -69,25 +61,12 @@ def main(
         progress.print(str(error), highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
     found = acceptance_criteria(scores)
-    command = _command(scope) + (" --as-stored" if as_stored else "")
-    marked = {score.track.name for score in scores if score.other_code}
     kept = Console(width=150, record=True, file=StringIO())
-    for where in (console, kept):
-        for score in scores:
-            if score.laws:
-                where.print(laws_table(score))
-            if score.overload:
-                where.print(overload_table(score))
-        for sentence, reached in found.items():
-            verdict = ("met" if reached else "MISSED") + (MARK if sentence.partition(":")[0] in marked else "")
-            where.print(f"{verdict:<7} {sentence}", highlight=False)
-        for line in footnote(code for score in scores for codes in score.other_code.values() for code in codes):
-            where.print(line, highlight=False)
-        if scope.effort.omissions:
-            where.print(f"\n{scope.effort.omissions}", highlight=False)
-    text = kept.export_text()
+    for console in (Console(width=150), kept):
+        _print(console, scores, found, effort.omissions)
+    command = _command(scope) + (" --as-stored" if as_stored else "")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.txt").write_text(f"{command}\n\n{text}", encoding="utf-8")
+    (folder / "table.txt").write_text(f"{command}\n\n{kept.export_text()}", encoding="utf-8")
     value = as_json(scores, command) | {"bars": found}
     (folder / "score.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     draw(scores, folder)
@@ -99,6 +78,42 @@ def main(
     )  # fmt: skip
     if not all(found.values()):
         raise typer.Exit(1)
+
+
+def _tracks(text: str) -> tuple[str, ...]:
+    """The tracks of --tracks. Raises typer.BadParameter."""
+    wanted = tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in wanted if name not in NAMES]
+    if unknown:
+        raise typer.BadParameter(
+            f"no track is called {unknown[0]}; there are {', '.join(NAMES)}", param_hint="--tracks"
+        )
+    return wanted
+
+
+def _laws(text: str) -> tuple[str, ...]:
+    """The laws of --laws. Raises typer.BadParameter."""
+    try:
+        return named(name.strip() for name in text.split(",") if name.strip())
+    except UnknownLaw as error:
+        raise typer.BadParameter(str(error), param_hint="--laws") from error
+
+
+def _print(console: Console, scores: Sequence[TrackScore], found: Mapping[str, bool], omissions: str) -> None:
+    """The tables of all tracks, which bars are met, and what was measured by other code or left out."""
+    marked = {score.track.name for score in scores if score.other_code}
+    for score in scores:
+        if score.laws:
+            console.print(laws_table(score))
+        if score.overload:
+            console.print(overload_table(score))
+    for sentence, reached in found.items():
+        verdict = ("met" if reached else "MISSED") + (MARK if sentence.partition(":")[0] in marked else "")
+        console.print(f"{verdict:<7} {sentence}", highlight=False)
+    for line in footnote(code for score in scores for codes in score.other_code.values() for code in codes):
+        console.print(line, highlight=False)
+    if omissions:
+        console.print(f"\n{omissions}", highlight=False)
 
 
 def _is_all(scope: BenchmarkScope) -> bool:
