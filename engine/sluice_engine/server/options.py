@@ -78,29 +78,8 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         uri = parse_uri(model)
     except UriInvalid as error:
         raise OptionInvalid(f"MODEL: {error}") from error
-    token_file = raw.get("admin-token-file")
-    settings = ServerSettings(
-        host=raw.get("host") or "127.0.0.1",
-        port=reader.integer("port", 0, 65535, contract.DATA_PORT),
-        admin_port=reader.integer("admin-port", 0, 65535, contract.ADMIN_PORT),
-        admin_token_file=Path(token_file) if token_file else None,
-        read_token_file=Path(read_file) if (read_file := raw.get("read-token-file")) else None,
-        targets_file=Path(targets_file) if (targets_file := raw.get("targets-file")) else None,
-        revision_file=Path(revision_file) if (revision_file := raw.get("revision-file")) else None,
-        secrets=_secrets(raw),
-        cors_origins=_origins(raw.get("cors-origins")),
-        cache=Path(cache).expanduser() if (cache := raw.get("cache")) else None,
-        fetch_errors=reader.choice("fetch-errors", FETCH_ERRORS),
-        metrics_compat=reader.choice("metrics-compat", METRICS_COMPAT),
-    )
-    if settings.admin_token_file is not None and not settings.admin_token_file.is_file():
-        raise OptionInvalid(f"--admin-token-file: there is no file {token_file}.")
-    if settings.read_token_file is not None and not settings.read_token_file.is_file():
-        raise OptionInvalid(f"--read-token-file: there is no file {settings.read_token_file}.")
-    if settings.port == settings.admin_port and settings.port != 0:
-        raise OptionInvalid(f"--admin-port must differ from --port; both are {settings.port}.")
+    settings = _server_settings(raw, reader)
     max_num_seqs = reader.integer("max-num-seqs", 1, 65536, 256)
-    limits = _limits(reader, max_num_seqs)
     options = EngineOptions(
         model=model,
         served_name=raw.get("served-name") or name_of(uri),
@@ -116,7 +95,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         kv_memory_fraction=reader.number("kv-memory-fraction", 0.0, 1.0, 0.9),
         block_size=reader.integer("block-size", 1, 1024, 16),
         max_num_seqs=max_num_seqs,
-        limits=limits,
+        limits=_limits(reader, max_num_seqs),
         policy=reader.choice("policy", POLICIES),
         speculation=reader.choice("speculation", MODES),
         swap_size=reader.amount("swap-size", SWAP_SIZE),
@@ -128,9 +107,34 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
     return options, settings
 
 
-def _secrets(raw: Mapping[str, str | None]) -> SecretPaths:
-    names = ("api-keys-file", "tls-cert-file", "tls-key-file", "gateway-token-file")
-    paths = SecretPaths(*(Path(text) if (text := raw.get(name)) else None for name in names))
+def _server_settings(raw: Mapping[str, str | None], reader: "_Reader") -> ServerSettings:
+    cache = reader.path("cache")
+    settings = ServerSettings(
+        host=raw.get("host") or "127.0.0.1",
+        port=reader.integer("port", 0, 65535, contract.DATA_PORT),
+        admin_port=reader.integer("admin-port", 0, 65535, contract.ADMIN_PORT),
+        admin_token_file=reader.file("admin-token-file"),
+        read_token_file=reader.file("read-token-file"),
+        targets_file=reader.path("targets-file"),
+        revision_file=reader.path("revision-file"),
+        secrets=_secrets(reader),
+        cors_origins=_origins(raw.get("cors-origins")),
+        cache=None if cache is None else cache.expanduser(),
+        fetch_errors=reader.choice("fetch-errors", FETCH_ERRORS),
+        metrics_compat=reader.choice("metrics-compat", METRICS_COMPAT),
+    )
+    if settings.port == settings.admin_port and settings.port != 0:
+        raise OptionInvalid(f"--admin-port must differ from --port; both are {settings.port}.")
+    return settings
+
+
+def _secrets(reader: "_Reader") -> SecretPaths:
+    paths = SecretPaths(
+        api_keys=reader.path("api-keys-file"),
+        certificate=reader.path("tls-cert-file"),
+        private_key=reader.path("tls-key-file"),
+        gateway_token=reader.path("gateway-token-file"),
+    )
     if (paths.certificate is None) != (paths.private_key is None):
         raise OptionInvalid("--tls-cert-file and --tls-key-file belong together: give both, or neither.")
     return paths
@@ -192,6 +196,8 @@ def _finite(text: str) -> float | None:
 
 
 class _Reader:
+    """The options by their names; an empty text counts as absent. Each method raises OptionInvalid."""
+
     def __init__(self, raw: Mapping[str, str | None]) -> None:
         self._raw = raw
 
@@ -223,6 +229,17 @@ class _Reader:
             if word == text:
                 return word
         raise OptionInvalid(f"--{name} must be one of {', '.join(allowed)}; not {text!r}.")
+
+    def path(self, name: str) -> Path | None:
+        text = self._raw.get(name)
+        return Path(text) if text else None
+
+    def file(self, name: str) -> Path | None:
+        """The path of a file that must exist."""
+        path = self.path(name)
+        if path is not None and not path.is_file():
+            raise OptionInvalid(f"--{name}: there is no file {path}.")
+        return path
 
     def size(self, name: str) -> int | None:
         text = self._raw.get(name)
