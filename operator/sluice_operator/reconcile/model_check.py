@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from sluice import contract
 from sluice.models.uri import HubModel, parse_uri
+from sluice_operator.api import Template
 from sluice_operator.model_check import NotChecked, Verdict, judge
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.status.served_model import recorded_revision
@@ -20,16 +21,25 @@ async def check_model(target: Target, context: Context, *, is_written: bool) -> 
     spec = target.resource.spec
     uri = parse_uri(spec.model.uri)
     if isinstance(uri, HubModel):
-        given = next((each for each in spec.engine.template.env if each.name == contract.ENV_HUB_ENDPOINT), None)
-        sets = any(contract.ENV_HUB_ENDPOINT.startswith(each.prefix) for each in spec.engine.template.env_from)
-        if (given is None and sets) or (given is not None and given.value_from is not None):
-            return judge(spec, NotChecked(f"the pods read {contract.ENV_HUB_ENDPOINT} from a Secret or a ConfigMap"))
-        named = None if given is None else given.value
-        if named is not None and named.rstrip("/") != context.settings.hub_endpoint.rstrip("/"):
-            return judge(spec, NotChecked(f"the pods use the hub {named}, which the operator does not ask"))
+        other_hub = _other_hub(spec.engine.template, context.settings.hub_endpoint)
+        if other_hub:
+            return judge(spec, NotChecked(other_hub))
         revision = recorded_revision(spec, target.document.get("status") or {})
         uri = replace(uri, revision=revision or uri.revision)
     if not is_written:
         return judge(spec, await context.models.look_up(uri))
     known = context.models.known(uri)
     return Verdict() if known is None else replace(judge(spec, known), problem=None)
+
+
+def _other_hub(template: Template, asked: str) -> str:
+    """Why the hub of the pods may not be `asked`, which the operator asks; "" where it is that one."""
+    given = next((each for each in template.env if each.name == contract.ENV_HUB_ENDPOINT), None)
+    if given is None:
+        may_be_set = any(contract.ENV_HUB_ENDPOINT.startswith(each.prefix) for each in template.env_from)
+        return f"the pods read {contract.ENV_HUB_ENDPOINT} from a Secret or a ConfigMap" if may_be_set else ""
+    if given.value_from is not None:
+        return f"the pods read {contract.ENV_HUB_ENDPOINT} from a Secret or a ConfigMap"
+    if given.value is not None and given.value.rstrip("/") != asked.rstrip("/"):
+        return f"the pods use the hub {given.value}, which the operator does not ask"
+    return ""
