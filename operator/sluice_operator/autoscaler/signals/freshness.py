@@ -1,7 +1,7 @@
 """Freshness of samples: a sample that is stale, not a number, negative or absurd counts as missing."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
@@ -94,23 +94,21 @@ def _fresh_samples(pods: Iterable[PodView], oldest: float, now: float) -> tuple[
 
 
 def is_valid(sample: EngineSample) -> bool:
-    """Whether every number is valid. NaN compares false with everything."""
-    values = _numbers(sample)
-    # The sum detects a NaN, which comparisons of the other values would not.
-    if not (min(values) >= 0.0 and max(values) < LAW.largest_value and math.isfinite(sum(values))):
+    """Whether every number is valid."""
+    if not _are_valid(_numbers(sample)) or sample.kv_occupancy > 1.01:  # a share, with room for rounding
         return False
-    if sample.kv_occupancy > 1.01:  # a share, with room for rounding
-        return False
-    shadow = sample.shadow
+    shadow, model = sample.shadow, sample.step_model
     if shadow is not None:
-        if len(shadow.late) != len(LOADS):
-            return False
         counts = (shadow.requests, shadow.unreachable, *shadow.late)
-        if not (min(counts) >= 0.0 and max(counts) < LAW.largest_value and math.isfinite(sum(counts))):
+        if len(shadow.late) != len(LOADS) or not _are_valid(counts):
             return False
-    model = sample.step_model
     if model is not None:
         terms = (model.base, model.prefill_token, model.prefill_context, model.sequence, model.kv_token)
-        if not (model.steps >= 0 and all(0.0 <= term < LAW.largest_value for term in terms)):
+        if not _are_valid((model.steps, *terms)):
             return False
     return is_valid_histogram(sample.ttft) and is_valid_histogram(sample.itl)
+
+
+def _are_valid(values: Collection[float]) -> bool:
+    """Whether no value is negative or absurd. The sum detects a NaN, which comparisons of the other values would not."""
+    return min(values) >= 0.0 and max(values) < LAW.largest_value and math.isfinite(sum(values))
