@@ -30,18 +30,16 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     attention_backend: AttentionBackend = "auto"  # on a GPU; auto: sluice's kernels where they support the model
     tensor_parallel: int = 1  # accelerators that share the model, one process each
     max_model_length: int | None = None  # None: the value in the model's config
-    kv_size: int | None = (
-        None  # bytes on all accelerators; None: kv_memory_fraction of the memory left beside weights and a step
-    )
+    # Bytes on all accelerators; None: kv_memory_fraction of the memory left beside weights and a step.
+    kv_size: int | None = None
     kv_memory_fraction: float = 0.9
     block_size: int = 16
     max_num_seqs: int = 256  # hard limit; per-sequence buffers are allocated for it
     limits: Limits = Limits()  # the base limits
     policy: str = "fcfs"  # fcfs | priority | srpf | edf | fair
     speculation: Literal["auto", "on", "off"] = "auto"  # prompt-lookup drafts; auto: while they save time
-    swap_size: int = (
-        SWAP_SIZE  # bytes of host memory, of all ranks, for swapped-out KV blocks; 0: preempted requests recompute
-    )
+    # Bytes of host memory, of all ranks, for swapped-out KV blocks; 0: preempted requests recompute.
+    swap_size: int = SWAP_SIZE
     overlap: bool = True  # plan and prepare the next step while the current one runs
     threads: int | None = None  # torch threads; None: from the cgroup's cpu.max
     pace: StepTimeModel | None = None  # development: delay each step to this model's predicted time

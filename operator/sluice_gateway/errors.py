@@ -12,7 +12,7 @@ EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 ERROR_BYTES: Final = 2048  # an error event is smaller
 LOST_CODES: Final = frozenset(
     {"draining", "internal_error"}
-)  # of an engine that stops, or whose engine process has died
+)  # of a server that stops, or whose engine process has died
 LOST_TYPES: Final = frozenset({"api_error", "overloaded_error"})  # Anthropic's errors have no code
 NO_ROOM_SECONDS: Final = 1.0  # until a client whom a bound of the gateway itself rejects should come again
 

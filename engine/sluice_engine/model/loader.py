@@ -178,9 +178,7 @@ def _model_folder(model: str) -> Path:
 def _read_config(folder: Path) -> tuple[transformers.PretrainedConfig, dict[str, Any]]:
     """The config as transformers' class, and as it is in the file."""
     try:
-        raw = json.loads(
-            (folder / "config.json").read_text()
-        )  # reports where the syntax error is; transformers does not
+        raw = json.loads((folder / "config.json").read_text())  # tells where a syntax error is; transformers does not
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:
         raise ModelInvalid(

@@ -16,9 +16,8 @@ class SchedulerConfig(CacheConfig):
     policy: str = "fcfs"  # one of policies.POLICIES
     late_last: bool = True  # requests that cannot meet their TTFT deadline are served after all that can
     predicted_admission: bool = True  # admit by the predicted KV peak; off: by present use and a margin
-    scored_per_step: int = (
-        256  # prompt tokens with logprobs per step: each has a row of logits as wide as the vocabulary
-    )
+    # Prompt tokens with logprobs per step: each has a row of logits as wide as the vocabulary.
+    scored_per_step: int = 256
     chunk_deadlines: bool = False  # the runner can cut the end of a chunk in a slow step (`control.step_deadline`)
     speculation: Mode = "off"  # whether decoding requests draft; auto: while the step-time model predicts a gain
 

@@ -101,9 +101,7 @@ def _grow(state: SchedulerState, count: int) -> None:
     then."""
     size, groups = state.config.block_size, state.config.groups
     before, shares = count - 1, state.config.prefix_cache and count > 1
-    events: list[
-        tuple[int, bool, int, int]
-    ] = []  # (step, whether blocks became full in it, place in running, logical block)
+    events: list[tuple[int, bool, int, int]] = []  # (step, whether it fills the block, place in running, logical block)
     for place, request in enumerate(state.running):
         computed, table = request.computed, len(request.blocks) // groups
         started = computed - before

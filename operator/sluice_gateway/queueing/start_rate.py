@@ -2,9 +2,8 @@
 
 from typing import Final
 
-SMOOTHING: Final = (
-    0.1  # weight of the newest interval; halved, the prediction follows a change of the fleet half as fast
-)
+# Weight of the newest interval; halved, the prediction follows a change of the fleet half as fast.
+SMOOTHING: Final = 0.1
 
 
 class StartRate:

@@ -95,11 +95,8 @@ class Answer:
 
     def close(self) -> None:
         """Ends it. Its connection closes unless the whole answer has arrived. Idempotent."""
-        close, self._close, self._reading = (
-            self._close,
-            _nothing,
-            _nothing,
-        )  # the connection may carry another answer now
+        close = self._close
+        self._close = self._reading = _nothing  # the connection may carry another answer now
         close()
 
     def feed(self, part: bytes) -> None:

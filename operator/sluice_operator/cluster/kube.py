@@ -40,9 +40,8 @@ from sluice_operator.cluster.known_kinds import KnownKinds
 
 log = logging.getLogger(__name__)
 
-_MAX_REQUESTS: Final = (
-    12  # concurrent requests of all passes; the other connections serve the Lease, which must not wait
-)
+# Concurrent requests of all passes; the other connections serve the Lease, which must not wait.
+_MAX_REQUESTS: Final = 12
 _PAGE: Final = 100  # objects: 500 pods as dicts are 15 MB, which the process would keep
 _MAX_APPLIED: Final = 20_000
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

@@ -10,11 +10,8 @@ from numpy.typing import NDArray
 from sluice_engine.backend.cuda.buffers import HOST_SETS
 from sluice_engine.request import TokenLogprob
 
-LOGPROB_COUNTS: Final = (
-    1,
-    5,
-    20,
-)  # top tokens of a step, the least of these that suffices: each is a kernel of its own
+# Top tokens of a step: the least of these counts that suffices, because each is a kernel of its own.
+LOGPROB_COUNTS: Final = (1, 5, 20)
 
 
 class Readback:

@@ -24,9 +24,7 @@ class TrackScore:
     laws: list[LawScore] = field(default_factory=list)
     overload: dict[str, TaskResult] = field(default_factory=dict)
     robust: dict[str, dict[str, float | None]] = field(default_factory=dict)  # law → variant → R99
-    variant_attainment: dict[str, float] = field(
-        default_factory=dict
-    )  # variant → attainment of that variant's own clairvoyant
+    variant_attainment: dict[str, float] = field(default_factory=dict)  # variant → attainment of its own clairvoyant
     exact: dict[str, TaskResult] = field(default_factory=dict)
     hit_bound: float | None = None
     other_code: dict[str, set[str]] = field(default_factory=dict)  # name of a result → digests of other code behind it

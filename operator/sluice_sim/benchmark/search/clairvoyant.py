@@ -25,14 +25,12 @@ from sluice_sim.benchmark.variants import VARIANTS
 TaskResult = dict[str, Any]
 Plan = Generator[Sequence[Task], Sequence[TaskResult], Any]
 CORRECTIONS: Final = 5  # of the tables by runs of the whole, at most
-MIN_CONFIRMATIONS: Final = (
-    12  # least number of pieces, those nearest to spare, whose removal is tried in a run of the whole
-)
+# Least number of pieces, those nearest to spare, whose removal is tried in a run of the whole.
+MIN_CONFIRMATIONS: Final = 12
 AT_ONCE: Final = 6  # of these, per round
 MAX_CONFIRMATIONS: Final = 48  # upper bound of the same: a run of a whole day takes a minute
-INCONCLUSIVE_EXCESS: Final = (
-    32  # requests beyond twice the slack up to which the estimate of a local simulation is not conclusive
-)
+# Requests beyond twice the slack up to which the estimate of a local simulation is not conclusive.
+INCONCLUSIVE_EXCESS: Final = 32
 SINGLE_REMOVALS: Final = 2  # removals tried at once, each in a run of its own
 
 

@@ -19,9 +19,8 @@ Table = tuple[dict[int, int], ...]  # per piece: replicas → requests missed
 WINDOW_PIECES: Final = 36  # pieces of a window: three hours
 INITIAL_MARGIN: Final = 1.25  # times the work bound: the initial count of a search
 TOLERATED_MISS_SHARE: Final = 0.002  # share of a piece's requests that may be missed without adding a replica
-MAX_REMAINING_SHARE: Final = (
-    0.9  # a further replica must reduce the misses at least to this share, or more replicas do not help
-)
+# A further replica must reduce the misses at least to this share, or more replicas do not help.
+MAX_REMAINING_SHARE: Final = 0.9
 MAX_MISS_SHARE: Final = 0.1  # share of missed requests in a piece beyond which fewer replicas are not tried
 
 

@@ -54,9 +54,8 @@ class CoarseEngine:
         self.pending_prefill_tokens = 0
         published_model = published or profile
         self._profile, self._config = profile, config
-        self._published = replace(
-            published_model, steps=PERFMODEL.limit.least_model_steps
-        )  # not used before that many steps
+        # Like an engine's, it is used only after as many steps.
+        self._published = replace(published_model, steps=PERFMODEL.limit.least_model_steps)
         self._blocks, self._size, self._max_num_seqs = config.num_blocks, config.block_size, config.max_num_seqs
         self._pool = self._blocks * self._size
         self._window = CoarseLoadWindow()
@@ -71,13 +70,11 @@ class CoarseEngine:
         self._shadow = ShadowObserver()
         self._preemptions = 0
         self._next_tick = now
-        self._limit_can_move = (
-            bounds.concurrency_min < bounds.concurrency_max
-        )  # the fast loop has had a range to choose from
+        # Whether the fast loop has had a range to choose from.
+        self._limit_can_move = bounds.concurrency_min < bounds.concurrency_max
         self._correction = TailCorrection()
-        self._model_is_wrong = (
-            published_model != profile
-        )  # with a correct model, the correction would only fit rounding errors
+        # With a correct model, the correction would only fit rounding errors.
+        self._model_is_wrong = published_model != profile
 
     @property
     def requests(self) -> int:

@@ -61,9 +61,8 @@ def best_rate(by: Regression, mean: Traffic, limits: Limits, ttft_target: float,
     context = mean.prompt + mean.output / 2.0
     uncached = mean.prompt * (1.0 - mean.hit)
     most = min(limits.kv_tokens / max(1.0, context), limits.sequences, limits.batched_tokens - 1)
-    balanced = (
-        mean.output * limits.batched_tokens / (mean.prompt + mean.output)
-    )  # prefill keeps up with finished requests
+    # Up to this batch, prefill keeps up with finished requests.
+    balanced = mean.output * limits.batched_tokens / (mean.prompt + mean.output)
     best = 0.0
     for batch in range(1, max(1, math.floor(min(most, balanced))) + 1):
         prompts = min(batch * uncached / max(1.0, mean.output), limits.batched_tokens)

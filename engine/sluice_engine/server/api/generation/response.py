@@ -34,12 +34,8 @@ from sluice_engine.server.request_log import entry_of
 from sluice_engine.server.usage import Usage
 from sluice_engine.text import Choice, Piece
 
-MARKED_BY_TOKENS: Final = (
-    "llama",
-    "mistral",
-    "mistral_args",
-)  # their marks of calls are special tokens, which have no text otherwise
-
+# Dialects whose marks of calls are special tokens, which have no text otherwise.
+MARKED_BY_TOKENS: Final = ("llama", "mistral", "mistral_args")
 STREAM_HEADERS: Final = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
 
 log = logging.getLogger("sluice.http")
