@@ -147,24 +147,9 @@ async def compute(
     """
     caller, tokens = caller_of(request), sum(len(each.token_ids) for each in texts)
     caller.take_prompt(tokens)
-    name, again, waited = uuid.uuid4().hex, offered_before(request), waited_before(request)
-    arrived_at = scheduling.arrived_at - waited
+    encodes = _encodes(request, texts, scheduling)
     entry = entry_of(request)
-    entry.arrived_at, entry.usage = arrived_at, Usage(prompt=tokens)
-    encodes = [
-        messages.Encode(
-            f"{name}-{index}",
-            each.token_ids,
-            arrived_at,
-            each.token_types,
-            caller.priority(scheduling.priority),
-            caller.tenant,
-            ttft_target=scheduling.ttft_target,
-            offered_before=again,
-            waited=waited,
-        )
-        for index, each in enumerate(texts)
-    ]
+    entry.arrived_at, entry.usage = scheduling.arrived_at - waited_before(request), Usage(prompt=tokens)
     in_force = serving.limits()
     waiting = iter(encodes)
     first = tuple(islice(waiting, max(1, (in_force.concurrency + in_force.limits.max_queue) // 2)))
@@ -174,26 +159,23 @@ async def compute(
     try:
         await _send(serving, first, stream)
         while len(vectors) < len(encodes):
-            deltas = await _take(request, serving, stream)
+            deltas = await stream.take()
+            if stream.rejected is not None:
+                raise serving.rejection_error(stream.rejected)
             for delta in deltas:
                 if delta.finish != "stop":
-                    log.error(
-                        "request %s: the engine finished it with an error: %s",
-                        delta.request_id,
-                        delta.error or delta.finish,
-                    )
+                    cause = delta.error or delta.finish
+                    log.error("request %s: the engine finished it with an error: %s", delta.request_id, cause)
                     raise InternalError(request_id_of(request))
                 vectors[delta.request_id] = delta.vector
                 queued = max(queued, delta.queue_seconds)
             await _send(serving, islice(waiting, len(deltas)), stream)
-    except ApiError:
+    except (ApiError, EngineFailed) as error:
         if stream.rejected is None:
             for message in encodes:
                 serving.metrics.ended(message.request_id, "error")
-        raise
-    except EngineFailed as error:
-        for message in encodes:
-            serving.metrics.ended(message.request_id, "error")
+        if isinstance(error, ApiError):
+            raise
         raise InternalError(request_id_of(request)) from error
     finally:
         for message in encodes:
@@ -203,10 +185,31 @@ async def compute(
             serving.metrics.ended(message.request_id, "stop" if message.request_id in vectors else "abort")
         if stream.rejected is not None:  # the call moves to the next replica, which counts all its texts
             caller.charge(-tokens)
-            for _ in waiting:
-                serving.metrics.rejected_unsubmitted(stream.rejected.reason, offered_before=again)
+            for message in waiting:
+                serving.metrics.rejected_unsubmitted(stream.rejected.reason, offered_before=message.offered_before)
     entry.queue_seconds, entry.finish = queued, "stop"
     return BatchResult([vectors[message.request_id] for message in encodes], tokens, queued)
+
+
+def _encodes(
+    request: web.BaseRequest, texts: Sequence[TokenizedText], scheduling: SchedulingFields
+) -> list[messages.Encode]:
+    """The texts as requests to the engine, in order."""
+    name, caller, waited = uuid.uuid4().hex, caller_of(request), waited_before(request)
+    return [
+        messages.Encode(
+            f"{name}-{index}",
+            each.token_ids,
+            scheduling.arrived_at - waited,
+            each.token_types,
+            caller.priority(scheduling.priority),
+            caller.tenant,
+            ttft_target=scheduling.ttft_target,
+            offered_before=offered_before(request),
+            waited=waited,
+        )
+        for index, each in enumerate(texts)
+    ]
 
 
 async def _send(serving: Serving, encodes: Iterable[messages.Encode], stream: Stream) -> None:
@@ -217,15 +220,3 @@ async def _send(serving: Serving, encodes: Iterable[messages.Encode], stream: St
         )
     serving.engine.submit(*batch, stream=stream)
     await serving.engine.drained()
-
-
-async def _take(request: web.BaseRequest, serving: Serving, stream: Stream) -> list[messages.Delta]:
-    try:
-        deltas = await stream.take()
-    except ApiError:
-        raise
-    except EngineFailed as error:
-        raise InternalError(request_id_of(request)) from error
-    if (rejected := stream.rejected) is not None:
-        raise serving.rejection_error(rejected)
-    return deltas
