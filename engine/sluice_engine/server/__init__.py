@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from sluice import contract
 from sluice.event_loop import loop_factory
 from sluice.httpapi.garbage import collect_rarely
-from sluice_engine.server.app import Server, StartFailed, write_termination_message
+from sluice_engine.server.app import Server
 from sluice_engine.server.engine.client import ENGINE_MODULE
 from sluice_engine.server.options import OptionInvalid, parse
+from sluice_engine.server.start_failure import StartFailed, write_termination_message
 from sluice_engine.server.transport.sockets import PortTaken
 
 __all__ = ["serve"]

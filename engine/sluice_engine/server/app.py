@@ -10,13 +10,12 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import orjson
 from aiohttp import web
 
 from sluice import contract, tracing
@@ -29,15 +28,12 @@ from sluice.httpapi.connection_limits import (
     raise_open_files,
 )
 from sluice.models.uri import LocalModel, parse_uri
-from sluice.mounted_files import FileFault
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import StartError
 from sluice_engine.limits import at_start
 from sluice_engine.pulled import held, servable
 from sluice_engine.server.api import about, admin, data_routes
-from sluice_engine.server.auth.metrics import AccessMetrics
-from sluice_engine.server.auth.secret_files import SecretFiles
 from sluice_engine.server.context import Serving
 from sluice_engine.server.engine.client import ENGINE_MODULE, EngineClient
 from sluice_engine.server.errors import Unavailable
@@ -45,7 +41,8 @@ from sluice_engine.server.lifecycle import DRAINING_RETRY_SECONDS, Lifecycle, Ph
 from sluice_engine.server.limit_log import LimitLog
 from sluice_engine.server.metrics import EngineMetrics
 from sluice_engine.server.model_fetch import ModelFetch
-from sluice_engine.server.options import SecretPaths, ServerSettings
+from sluice_engine.server.options import ServerSettings
+from sluice_engine.server.start_failure import StartFailed, check_model, load_secrets
 from sluice_engine.server.targets import TargetsFile, follow
 from sluice_engine.server.transport.cors import Cors
 from sluice_engine.server.transport.router import Router
@@ -60,16 +57,6 @@ REAP_SECONDS: Final = 5.0
 BACKLOG: Final = 4096
 
 log = logging.getLogger("sluice.server")
-
-
-class StartFailed(Exception):
-    """The engine exited or cannot start. `reason` is a REASON_* of the contract; `code` is the process's exit code."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        needs_change = reason in (*contract.CONFIG_REASONS, *contract.FETCH_REASONS)
-        self.code = contract.EXIT_CONFIG if needs_change else contract.EXIT_ENGINE_DIED
 
 
 class Server:
@@ -338,17 +325,6 @@ class Server:
             reap_orphans({self._engine.pid, self._serving.grammars.pid})
 
 
-def load_secrets(
-    paths: SecretPaths, metrics: AccessMetrics, on_weights: Callable[[Mapping[str, float]], None]
-) -> SecretFiles:
-    """Returns the loaded secrets. Raises StartFailed."""
-    try:
-        return SecretFiles(paths, metrics, on_weights)
-    except FileFault as error:
-        reason = contract.REASON_SECRET_NOT_FOUND if error.fault == "missing" else contract.REASON_SECRET_INVALID
-        raise StartFailed(reason, str(error)) from error
-
-
 def reap_orphans(except_pids: Collection[int | None]) -> None:
     """Reaps exited children up to one of `except_pids`, whose exit status asyncio collects itself."""
     with contextlib.suppress(ChildProcessError):
@@ -356,32 +332,3 @@ def reap_orphans(except_pids: Collection[int | None]) -> None:
             if child.si_pid in except_pids:
                 return
             os.waitpid(child.si_pid, 0)
-
-
-def check_model(folder: Path) -> None:
-    """Checks before any process is spawned that the model folder exists. Raises StartFailed."""
-    if not folder.is_dir():
-        raise StartFailed(
-            contract.REASON_MODEL_NOT_FOUND,
-            f"There is no model at {folder}: no such folder. Give a folder with config.json, *.safetensors and "
-            "tokenizer.json, or make a small one with `sluice model tiny DIR`.",
-        )
-    if not (folder / "config.json").is_file():
-        raise StartFailed(
-            contract.REASON_MODEL_NOT_FOUND,
-            f"There is no model at {folder}: the folder has no config.json. A model folder has config.json, "
-            "*.safetensors and tokenizer.json.",
-        )
-
-
-def write_termination_message(reason: str, message: str) -> None:
-    """Writes the reason for the operator to the file named by the pod's environment. Does nothing without that
-    variable.
-    """
-    path = os.environ.get(contract.ENV_TERMINATION_MESSAGE)
-    if not path:
-        return
-    try:
-        Path(path).write_bytes(orjson.dumps({"reason": reason, "message": message[:3000]}))
-    except OSError as error:
-        log.warning("the termination message could not be written: %s", error)
