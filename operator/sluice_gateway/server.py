@@ -22,6 +22,7 @@ from sluice.tracing import Tracing
 from sluice_gateway.admin import AdminRoutes
 from sluice_gateway.catalog.base import AdminHandler, Catalog
 from sluice_gateway.catalog.model_routes import ModelRoutes
+from sluice_gateway.catalog.running_models import RunningModels
 from sluice_gateway.forwarding.proxy import Proxy, ProxyOptions
 from sluice_gateway.holding import HoldQueue
 from sluice_gateway.keys.gatekeeper import Gatekeeper, KeyOptions
@@ -90,12 +91,11 @@ class Gateway:
         """
         self._metrics = GatewayMetrics()
         self._options = options
-        self._catalog = catalog
-        self._hold_queue = hold_queue or HoldQueue()
-        names = (lambda: None) if catalog is None else catalog.names
-        default = Routing(options.policy, options.session_header)
-        routing_of = (lambda _: default) if catalog is None else partial(catalog.routing, default=default)
-        self.fleet = Fleet(backends, routing_of, lambda kind: self._metrics.faults.labels(kind).inc(), names, canaries)
+        self._catalog: Catalog = RunningModels(hold_queue or HoldQueue()) if catalog is None else catalog
+        routing_of = partial(self._catalog.routing, default=Routing(options.policy, options.session_header))
+        self.fleet = Fleet(
+            backends, routing_of, lambda kind: self._metrics.faults.labels(kind).inc(), self._catalog.names, canaries
+        )
         self.fleet.shared_by(options.keys.gateways)
         self._read_tokens = ReadTokens(options.reads.key, options.reads.token)
         self._gatekeeper = Gatekeeper(options.keys)
@@ -103,13 +103,13 @@ class Gateway:
         more: dict[str, AdminHandler] = {
             contract.PATH_RATES: self._gatekeeper.serve_rates,
             contract.PATH_PROMPTS: self._serve_prompts,
-            **({} if catalog is None else catalog.admin_routes),
+            **self._catalog.admin_routes,
         }
         self._admin = AdminRoutes(
             self.fleet,
-            (lambda: self._hold_queue.held) if catalog is None else catalog.held,
+            self._catalog.held,
             self._metrics,
-            (lambda: "") if catalog is None else catalog.missing,
+            self._catalog.missing,
             more,
             read_token=self._read_tokens.of_release,
             is_guarded=options.reads.is_guarded,
@@ -220,10 +220,9 @@ class Gateway:
     def _data_port(self, session: aiohttp.ClientSession) -> DataPort:
         catalog = self._catalog
         options = ProxyOptions(self._options.queue, self._options.write_seconds)
-        if catalog is not None and not self._gatekeeper.verifies:
+        if not self._gatekeeper.verifies:
             options = replace(options, needs_unverified_key=catalog.needs_key)
-        hold_queue_of = (lambda _: self._hold_queue) if catalog is None else catalog.hold_queue
-        proxy = self._proxy = Proxy(self._connections, self.fleet, hold_queue_of, self._metrics, options)
+        proxy = self._proxy = Proxy(self._connections, self.fleet, catalog.hold_queue, self._metrics, options)
         models = ModelRoutes(session, self.fleet, catalog, proxy.handle)
         served = routes(proxy.handle, models.list, models.one)
         loopback, tracing = not self._options.any_host, self._options.tracing

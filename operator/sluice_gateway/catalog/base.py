@@ -15,7 +15,7 @@ class Catalog(Protocol):
     """The models of a gateway, those without a replica too."""
 
     def names(self) -> Collection[str] | None:
-        """The names that clients may ask for; None while they are not known yet."""
+        """The names that clients may ask for; None while they are not known yet, or only the replicas say which."""
 
     def entries(self, *, with_keys: bool) -> Mapping[str, dict[str, Any]]:
         """What /v1/models lists of each model while no replica can be asked; `with_keys`: of those that ask for a key too."""

@@ -34,7 +34,7 @@ class ModelRoutes:
         self,
         session: aiohttp.ClientSession,
         fleet: Fleet,
-        catalog: Catalog | None,
+        catalog: Catalog,
         proxy: Handler,
     ) -> None:
         self._session = session
@@ -63,8 +63,6 @@ class ModelRoutes:
 
     def _without_replica(self, request: web.BaseRequest) -> Entries:
         """The models that no replica can list. Without a replica a key is not verified; without a key there is none."""
-        if self._catalog is None:
-            return {}
         entries = self._catalog.entries(with_keys=bool(tenant_of(request.headers)))
         caller = caller_of(request)
         return {name: entry for name, entry in entries.items() if caller.may_use(name) and not self._fleet.ready(name)}

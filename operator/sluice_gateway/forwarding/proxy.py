@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -46,6 +46,7 @@ from sluice_gateway.upstream.errors import ConnectFailed, ConnectTimedOut, NotHt
 from sluice_gateway.upstream.pool import Connections, Request
 
 REJECTION_BYTES: Final = 64 * 1024  # bytes of a replica's 503 that are kept while another replica is tried
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,16 +207,20 @@ class Proxy:
 
     async def _send(self, offer: Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
         """As `_exchange`. A replica that turns out to be silent loses the request, at once if another one may have it."""
-        waiting = attempt.state.unanswered
         try:
-            async with asyncio.timeout(None) as limit:
-                waiting[id(attempt)] = patience(limit, lambda: self._may_go_on(offer))
-                try:
-                    return await self._exchange(offer, attempt, number)
-                finally:
-                    waiting.pop(id(attempt), None)
+            return await self._unless_silent(offer, attempt, self._exchange(offer, attempt, number))
         except TimeoutError:
             return "lost"
+
+    async def _unless_silent(self, offer: Offer, attempt: Attempt, answer: Awaitable[T]) -> T:
+        """Await a part of the replica's answer. Raises TimeoutError once the replica turns out to be silent."""
+        waiting = attempt.state.unanswered
+        async with asyncio.timeout(None) as limit:
+            waiting[id(attempt)] = patience(limit, lambda: self._may_go_on(offer))
+            try:
+                return await answer
+            finally:
+                waiting.pop(id(attempt), None)
 
     async def _exchange(self, offer: Offer, attempt: Attempt, number: int) -> Begun | Rejection | str:
         """The replica's answer at its first bytes, its 503, or why there is neither: "refused" or "lost"."""
@@ -298,17 +303,12 @@ class Proxy:
 
     async def _relayed_unless_silent(self, offer: Offer, attempt: Attempt, answer: Begun, passing: Passing) -> bool:
         """As `_relayed`. False once the replica turns out to be stopped."""
-        waiting = attempt.state.unanswered
         try:
-            async with asyncio.timeout(None) as limit:
-                waiting[id(attempt)] = patience(limit, lambda: self._may_go_on(offer))
-                ended = await relay(answer, passing, offer.charge.output)
-                waiting.pop(id(attempt), None)
-                return ended or passing.stream.complete
+            ended = await self._unless_silent(offer, attempt, relay(answer, passing, offer.charge.output))
+            return ended or passing.stream.complete
         except TimeoutError:
             return False
         finally:
-            waiting.pop(id(attempt), None)
             answer.upstream.close()  # closes the connection unless the response was read to its end
 
     async def _goes_on(self, offer: Offer, passing: Passing) -> bool:
