@@ -131,8 +131,8 @@ class AcceleratorBudgets:
             return None
         pool, own = self._pools.get((key.namespace, resource), _Pool()), self._claims.get(key, Claim())
         held = own.held.get(resource, 0)
-        deleted = sum(
-            held.get(resource, 0) for other, held in self._deleted.items() if other.namespace == key.namespace
+        of_deleted = sum(
+            left.get(resource, 0) for other, left in self._deleted.items() if other.namespace == key.namespace
         )
         unobserved = self._members.get(key.namespace, set()) - self._claims.keys() - {key}
         return Budget(
@@ -140,7 +140,7 @@ class AcceleratorBudgets:
             resource=resource,
             limit=reading.limits[resource],
             fixed=pool.fixed - own.fixed(resource),
-            held=pool.held - held + deleted,
+            held=pool.held - held + of_deleted,
             own=held,
             others=tuple(want for name, want in pool.wants.items() if name != key.name),
             unobserved=tuple(sorted(other.name for other in unobserved)),
