@@ -12,7 +12,7 @@ _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class RunningModels:
-    """One queue holds the requests for all models, and nobody says how one of them is routed."""
+    """One queue holds the requests for all models, and one rule routes them."""
 
     admin_routes: Mapping[str, AdminHandler] = _NONE
 
