@@ -21,6 +21,8 @@ _BY_REASON: Final = frozenset({"LimitsMoved", "RequestsRefused", BUDGET})  # the
 _REPORTED: Final = frozenset(
     {
         "RolloutStalled",
+        "PodsRefused",
+        "Unschedulable",
         OTHER_WRITER,
         "MetricsStale",
         "InvalidSpec",
@@ -77,7 +79,8 @@ def events_of(
     reasons: the decisions that the status has just recorded; their messages become Event messages.
     """
     events = [_of_decision(reason) for reason in reasons]
-    events += [event for entry in conditions if (event := _of_condition(entry, facts)) is not None]
+    changed = (_of_condition(entry, facts) for entry in conditions)
+    events += dict.fromkeys(event for event in changed if event is not None)  # Ready and Progressing may say the same
     if facts.spec is not None and facts.spec.scaling.mode != "External" and facts.spec.replicas != 1:
         mode = facts.spec.scaling.mode
         step = "Scale the Deployment" if mode == "Off" else "Set spec.scaling.minReplicas and maxReplicas"
@@ -96,8 +99,8 @@ def events_of(
                 "a replica. The operator keeps one replica.",
             )
         )
-    if changed := canary.change_of(facts):
-        events.append(Event(*changed))
+    if trial := canary.change_of(facts):
+        events.append(Event(*trial))
     if facts.estimates_problem:
         events.append(Event("EstimatesNotKept", facts.estimates_problem, warning=True))
     return tuple(events)

@@ -29,6 +29,12 @@ _NEXT_STEP: Final = {
     "Conflict": "Rename one of the two objects, or delete the other one.",
 }
 
+_QUOTA: Final = "exceeded quota"  # in the API server's message
+_NO_SURGE: Final = (
+    "set spec.rollout.maxSurge to 0 and spec.rollout.maxUnavailable to 1: each pod then makes room for its successor, and one "
+    "replica fewer serves meanwhile."
+)
+
 
 def problem_of(facts: Facts) -> Problem | None:
     """Return the most severe problem, with a next step, or None if there is no problem."""
@@ -41,7 +47,7 @@ def problem_of(facts: Facts) -> Problem | None:
     if facts.write_error:
         return _with_step(Problem("WriteRefused", facts.write_error))
     if facts.rollout.replica_failure:
-        return _with_step(Problem("PodsRefused", facts.rollout.replica_failure))
+        return _with_step(Problem("PodsRefused", facts.rollout.replica_failure), _leave_quota(facts))
     for phase in ("failed", "loading", "unschedulable"):
         for pod in facts.fleet.pods:
             if pod.view.phase == phase and pod.problem is not None:
@@ -72,11 +78,15 @@ def _make_room(facts: Facts, pod: ObservedPod) -> str:
     holding = sum(o.view.phase == "ready" and o.template_hash != pod.template_hash for o in facts.fleet.pods)
     if not holding or not pod.problem or f"Insufficient {device}" not in pod.problem.message:
         return ""
-    return (
-        f"No {device} is spare beside the {holding} of the earlier pods. Add one, or set spec.rollout.maxSurge to 0 and "
-        "spec.rollout.maxUnavailable to 1: each pod then makes room for its successor, and one replica fewer serves "
-        "meanwhile."
-    )
+    return f"No {device} is spare beside the {holding} of the earlier pods. Add one, or {_NO_SURGE}"
+
+
+def _leave_quota(facts: Facts) -> str:
+    """The next step for a rollout whose surge pod a quota refuses, while pods of the earlier spec use it up."""
+    can_surge = facts.spec is not None and facts.spec.rollout.max_surge > 0
+    if not can_surge or facts.rollout.done or not facts.fleet.ready or _QUOTA not in facts.rollout.replica_failure:
+        return ""
+    return f"Raise the quota, or {_NO_SURGE}"
 
 
 def _with_step(problem: Problem, step: str = "") -> Problem:

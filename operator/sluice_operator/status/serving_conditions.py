@@ -14,7 +14,9 @@ from sluice_operator.status.rule import ConditionState, Rule, not_applied, probl
 def _serving(facts: Facts) -> ConditionState | None:
     if not facts.fleet.ready or not facts.rollout.done:
         return None
-    return ConditionState("True", "Serving", f"{facts.fleet.ready} of {len(facts.fleet.pods)} pods are ready.")
+    ordered = int((facts.fleet.deployment or {}).get("spec", {}).get("replicas") or 0)  # a quota may refuse their pods
+    expected = max(len(facts.fleet.pods), ordered)
+    return ConditionState("True", "Serving", f"{facts.fleet.ready} of {expected} pods are ready.")
 
 
 def _unrouted(facts: Facts) -> ConditionState | None:

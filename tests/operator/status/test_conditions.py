@@ -47,6 +47,7 @@ def rolling(**changes: Any) -> Rollout:
 
 READY = report("a", "ready")
 PULL = Problem("ImagePullFailed", "x:1: not there")
+NEW = report("b", "loading", hash_="v2")
 STUCK = report("b", "failed", PULL, "v2")
 GPU = Problem("Unschedulable", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
 DECIDED = Decision(replicas=1, desired=1, attainment=0.95, metrics="Fresh")
@@ -89,7 +90,9 @@ UNREADABLE = replace(DECIDED, budget=BudgetLimit(BUDGET_INVALID, 1, 1, "The anno
         (facts(READY, rollout=replace(DONE, observed=False)), "Ready", "False", "RollingOut"),
         (facts(READY, rollout=replace(DONE, observed=False)), "Progressing", "True", "RollingOut"),
         (facts(READY, replicas=2), "Ready", "True", "Serving"),
-        (facts(READY, rollout=rolling(replica_failure="exceeded quota")), "Ready", "False", "PodsRefused"),
+        (facts(READY, rollout=rolling(replica_failure="exceeded quota")), "Ready", "False", "RolloutStalled"),
+        (facts(READY, NEW, rollout=rolling(replica_failure="exceeded quota")), "Ready", "False", "PodsRefused"),
+        (facts(rollout=rolling(replica_failure="exceeded quota")), "Ready", "False", "PodsRefused"),
         (facts(READY, replicas=2, rollout=replace(DONE, replica_failure="exceeded quota")), "Ready", "True", "Serving"),
         (facts(report("a", "failed", Problem("ModelNotFound", "no /m"))), "ModelLoaded", "False", "ModelNotFound"),
         (facts(READY, spec=None, parse_errors=("spec.model is required",)), "Ready", "False", "InvalidSpec"),
@@ -154,6 +157,23 @@ def test_a_missed_slo_names_the_step_that_helps_in_this_mode(scaling: Any, desir
     given = facts(READY, spec=spec(scaling={"maxReplicas": 4} | scaling), decision=replace(DECIDED, desired=desired))
     missed = next(entry for entry in conditions(given, NOW) if entry["type"] == "SLOMet")
     assert missed["message"].endswith(f": {step}.")
+
+
+def test_a_quota_that_leaves_no_room_for_the_next_pod_says_how_a_rollout_goes_on() -> None:
+    words = 'pods "chat-x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1'
+    full = facts(READY, rollout=rolling(replica_failure=words))
+    (message,) = (each["message"] for each in conditions(full, NOW) if each["type"] == "Ready")
+    assert words in message and "Raise the quota, or set spec.rollout.maxSurge to 0" in message
+    without_surge = replace(full, spec=spec(rollout={"maxSurge": 0, "maxUnavailable": 1}))
+    (message,) = (each["message"] for each in conditions(without_surge, NOW) if each["type"] == "Ready")
+    assert "maxSurge" not in message and "Raise the quota, change the policy" in message
+
+
+def test_replicas_that_do_not_start_beside_others_are_counted_and_are_an_event() -> None:
+    partial = facts(READY, replicas=2, rollout=replace(DONE, replica_failure="exceeded quota"))
+    found = conditions(partial, NOW)
+    assert next(each["message"] for each in found if each["type"] == "Ready") == "1 of 2 pods are ready."
+    assert [event.reason for event in events_of(partial, found) if event.warning] == ["PodsRefused"]
 
 
 def test_every_condition_is_set_in_the_first_pass_with_a_sentence() -> None:

@@ -17,7 +17,7 @@ def stall_of(facts: Facts) -> Problem | None:
     serving = {pod.template_hash for pod in facts.fleet.pods if pod.view.phase == "ready"}
     failing = {pod.template_hash for pod in facts.fleet.pods if pod.problem is not None}
     found = problem_of(facts)
-    if found is not None and failing - serving:
+    if found is not None and (failing - serving or _is_refused(facts)):
         return found
     return failure_of(facts)
 
@@ -46,6 +46,11 @@ def step_back(facts: Facts) -> str:
         "The operator goes back to the last revision that was ready once no pod has become ready for "
         f"{facts.spec.rollout.progress_deadline_seconds} s."
     )
+
+
+def _is_refused(facts: Facts) -> bool:
+    """True if a quota or policy refuses the pods of the new template: none exists beside those of an earlier one."""
+    return bool(facts.rollout.replica_failure) and len({pod.template_hash for pod in facts.fleet.pods}) == 1
 
 
 def _is_loading(pod: ObservedPod) -> bool:
