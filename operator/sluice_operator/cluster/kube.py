@@ -35,6 +35,7 @@ from sluice_operator.cluster.client import (
     is_owned,
     served_name,
 )
+from sluice_operator.cluster.field_ownership import taken_over
 from sluice_operator.cluster.kinds import GROUPS, is_selected, path, selector
 from sluice_operator.cluster.known_kinds import KnownKinds
 
@@ -284,11 +285,34 @@ class KubeClient:
                 return found, str(metadata.get("resourceVersion", ""))
 
     async def _write(self, manifest: Object, live: Object | None, judged_by: str) -> Object:
-        """Apply the manifest if the object still has this field of the metadata of `live`; None: it must be created."""
+        """Apply the manifest if the object still has this field of the metadata of `live`; None: it must be created.
+
+        Fields of other writers with which it would be invalid are removed.
+        """
         leaves_replicas = manifest["kind"] == "Deployment" and "replicas" not in manifest["spec"]
         if live is not None and leaves_replicas and _owns_replicas(live):
             live = await self._server_side(_judged(_only_replicas(live), live, judged_by), _HANDOVER)
-        return await self._server_side(_judged(manifest, live, judged_by), contract.FIELD_MANAGER)
+        try:
+            return await self._server_side(_judged(manifest, live, judged_by), contract.FIELD_MANAGER)
+        except ClusterError as error:
+            if error.status != 422 or live is None or not await self._take_over(manifest, live):
+                raise
+        return await self._server_side(_judged(manifest, live, "uid"), contract.FIELD_MANAGER)
+
+    async def _take_over(self, manifest: Object, live: Object) -> bool:
+        """Become the owner of what others have set in the object; False if there is nothing to take over."""
+        found = await self._request("get", _path_of(manifest))
+        fields = taken_over(found, manifest) if _replicas(found) == _replicas(live) else None
+        if fields is None or found["metadata"]["uid"] != live["metadata"]["uid"]:
+            return False
+        log.info("%s: fields of other writers exclude those of the operator and are removed", _path_of(manifest))
+        patch = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]},
+            {"op": "replace", "path": "/metadata/managedFields", "value": fields},
+        ]
+        where, content = _path_of(manifest), "application/json-patch+json"
+        await self._request("patch", where, body=patch, content_type=content, field_manager=contract.FIELD_MANAGER)
+        return True
 
     async def _server_side(self, manifest: Object, manager: str) -> Object:
         result = await self._request(

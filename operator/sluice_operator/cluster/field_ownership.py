@@ -1,0 +1,57 @@
+"""Takes over the fields of other writers that exclude ours, such as `minAvailable` beside `maxUnavailable`.
+
+Server-side apply leaves alone what others own, so the API server finds such an object invalid, for ever. With their fields in
+the operator's entry of managedFields, as `kubectl apply --server-side` moves those of its older form, the next apply removes
+what the manifest does not have, in one write. Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sluice import contract
+from sluice_operator.cluster.client import Object
+
+Fields = dict[str, Any]  # in the form of managedFields: nested keys, empty at the leaves
+
+_LEFT_ALONE: Final = ("f:metadata", "f:status")  # labels and annotations of others exclude none of ours
+
+
+def taken_over(live: Object, manifest: Object) -> list[Object] | None:
+    """Return the managedFields in which the operator also owns what others have set outside the metadata; None if there is
+    nothing of that kind. The replica count stays with its owner unless the manifest has one."""
+    entries = live["metadata"].get("managedFields") or ()
+    ours = next((each for each in entries if _is_ours(each)), None)
+    if ours is None:
+        return None
+    fields, others = ours["fieldsV1"], list[Object]()
+    for entry in entries:
+        if entry is ours:
+            continue
+        theirs, rest = _split(entry, ours, keeps_replicas="replicas" not in (manifest.get("spec") or {}))
+        fields = _union(fields, theirs)
+        if rest:
+            others.append(entry | {"fieldsV1": rest})
+    return None if fields == ours["fieldsV1"] else [ours | {"fieldsV1": fields}, *others]
+
+
+def _is_ours(entry: Mapping[str, Any]) -> bool:
+    found = entry.get("manager"), entry.get("operation"), entry.get("subresource") or ""
+    return found == (contract.FIELD_MANAGER, "Apply", "")
+
+
+def _split(entry: Object, ours: Object, *, keeps_replicas: bool) -> tuple[Fields, Fields]:
+    """Return the fields of another writer's entry to take over, and the rest."""
+    fields = entry.get("fieldsV1") or {}
+    if entry.get("subresource") or entry.get("apiVersion") != ours.get("apiVersion"):
+        return {}, fields
+    theirs = {name: value for name, value in fields.items() if name not in _LEFT_ALONE}
+    rest = {name: value for name, value in fields.items() if name in _LEFT_ALONE}
+    spec = theirs.get("f:spec") or {}
+    if keeps_replicas and "f:replicas" in spec:
+        theirs["f:spec"] = {name: value for name, value in spec.items() if name != "f:replicas"}
+        rest["f:spec"] = {"f:replicas": spec["f:replicas"]}
+    return theirs, rest
+
+
+def _union(one: Fields, other: Fields) -> Fields:
+    return one | {name: _union(one.get(name) or {}, value) for name, value in other.items()}
