@@ -22,8 +22,12 @@ SERVED_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9._/]*[A-Za-z0-9])?$"
 IMAGE: Final = r"^[!-~]+$"
 HEADER_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_]*[A-Za-z0-9])?$"
 EXTENDED_RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?$"
-QUANTITY: Final = r"^[0-9]+(\.[0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
-# Less than 2**63 bytes, to which the API server would lower it.
+_PART: Final = r"(\.[0-9]{1,9})?"
+# Less than 2**63, to which the API server would lower it.
+QUANTITY: Final = (
+    f"^([0-9]{{1,18}}{_PART}m?|[0-9]{{1,15}}{_PART}(k|Ki)|[0-9]{{1,12}}{_PART}Mi?|[0-9]{{1,9}}{_PART}Gi?"
+    f"|[0-9]{{1,6}}{_PART}Ti?)$"
+)
 MEMORY_SIZE: Final = r"^[1-9]([0-9]{0,17}|[0-9]{0,14}(k|Ki)|[0-9]{0,11}Mi?|[0-9]{0,8}Gi?|[0-9]{0,5}Ti?)$"
 NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?(e[+-][0-9]+)?$"
 ERROR_PERCENT: Final = r"^[0-9]{1,2}(\.[0-9]{1,3})?$"
