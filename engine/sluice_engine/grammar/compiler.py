@@ -15,10 +15,13 @@ from typing import Any, Final
 import llguidance
 from llguidance.gbnf_to_lark import any_to_lark
 
+from sluice_engine.grammar.closing import closed
 from sluice_engine.grammar.grammar import WHITESPACE, Grammar, GrammarInvalid
 
 KEPT: Final = 64  # compiled grammars
 JSON_OPTIONS: Final[Any] = {"whitespace_pattern": WHITESPACE, "lenient": False}
+ASCII_CLASSES: Final = {r"\d": "[0-9]", r"\w": "[0-9A-Za-z_]"}
+_REGEX_TOKEN: Final = re.compile(r"\\.|\[\^?\]?|.", re.DOTALL)  # an escape, the start of a class, a character
 LIMITS: Final[dict[str, Any]] = {
     "initial_lexer_fuel": 1_000_000,  # about 20 ms
     "step_lexer_fuel": 200_000,
@@ -58,8 +61,16 @@ class GrammarCompiler:
 
 def check(grammar: Grammar) -> None:
     """Compile the grammar on trial, for a vocabulary of bytes, up to the first mask. Raises GrammarInvalid."""
+    if (
+        grammar.kind == "json_schema" and '"oneOf"' in grammar.text
+    ):  # closed branches may hide that it cannot be enforced
+        _check(_schema_source(grammar.text))
+    _check(source_of(grammar))
+
+
+def _check(source: str) -> None:
     limits = llguidance.LLParserLimits(**LIMITS)
-    matcher = llguidance.LLMatcher(_bytes(), source_of(grammar), log_level=0, limits=limits)
+    matcher = llguidance.LLMatcher(_bytes(), source, log_level=0, limits=limits)
     if not matcher.is_error():
         matcher.compute_bitmask()
     if matcher.is_error():
@@ -71,11 +82,9 @@ def source_of(grammar: Grammar) -> str:
     """The grammar in llguidance's own notation. Raises GrammarInvalid."""
     match grammar.kind:
         case "json_schema":
-            # Overrides: a schema's own "x-guidance" must not make the compiler lenient.
-            schema = _as_object(grammar.text)
-            return llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)
+            return _schema_source(json.dumps(closed(json.loads(grammar.text))))
         case "regex":
-            return llguidance.LLMatcher.grammar_from_regex(grammar.text)
+            return llguidance.LLMatcher.grammar_from_regex(ascii_classes(grammar.text))
         case "choice":
             return llguidance.LLMatcher.grammar_from_regex("|".join(map(_literally, json.loads(grammar.text))))
         case "lark":
@@ -97,6 +106,31 @@ def reason_of(text: str) -> str:
 def _literally(text: str) -> str:
     """A regular expression that matches the text alone."""
     return "".join(each if each.isascii() and each.isalnum() else f"\\x{{{ord(each):x}}}" for each in text)
+
+
+def ascii_classes(pattern: str) -> str:
+    r"""Returns the pattern with \d and \w for ASCII alone, as in a JSON schema: elsewhere, digits are those of all scripts.
+
+    In a negated class they stay as they are, so that what matches does so by either reading.
+    """
+    negated: list[bool] = []  # of each open class
+
+    def replaced(found: re.Match[str]) -> str:
+        token = found.group()
+        if token.startswith("["):
+            negated.append("^" in token)
+        elif token == "]" and negated:
+            negated.pop()
+        elif not any(negated):
+            return ASCII_CLASSES.get(token, token)
+        return token
+
+    return _REGEX_TOKEN.sub(replaced, pattern)
+
+
+def _schema_source(schema: str) -> str:
+    # Overrides: a schema's own "x-guidance" must not make the compiler lenient.
+    return llguidance.LLMatcher.grammar_from_json_schema(_as_object(schema), overrides=JSON_OPTIONS)
 
 
 def _as_object(schema: str) -> str:

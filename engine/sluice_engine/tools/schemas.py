@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sluice_engine.grammar import WHITESPACE, Grammar
+from sluice_engine.grammar.closing import closed
 from sluice_engine.tools.definition import Tool, ToolChoice
 from sluice_engine.tools.dialects import Dialect
 
@@ -12,7 +13,8 @@ CALL_RULES: Final[dict[Dialect, str]] = {
     "hermes": r'call: "<tool_call>" /\n?/ object /\n?/ "</tool_call>" /\n?/',
     "llama": "call: object",
 }
-NOTHING: Final = {"type": "object", "properties": {}, "additionalProperties": False}
+EMPTY: Final = {"type": "object", "properties": {}}
+NOTHING: Final = EMPTY | {"additionalProperties": False}
 
 
 def grammar_of(choice: ToolChoice) -> Grammar | None:
@@ -80,7 +82,7 @@ def _reference(place: int) -> dict[str, str]:
 
 def _spaced(schema: Any) -> str:
     """The schema as text, with the whitespace of every JSON output."""
-    whole = schema if isinstance(schema, dict) else {"allOf": [schema]}
+    whole = closed(schema) if isinstance(schema, dict) else {"allOf": [schema]}
     return json.dumps(whole | {"x-guidance": {"whitespace_pattern": WHITESPACE, "lenient": False}})
 
 
@@ -90,7 +92,8 @@ def arguments_grammar(tool: Tool) -> Grammar:
 
 
 def _schema(tool: Tool) -> Mapping[str, Any]:
-    return NOTHING if tool.parameters is None else tool.parameters
+    """The schema of the arguments. Frameworks describe a function without arguments as an object with no properties."""
+    return NOTHING if tool.parameters is None or tool.parameters == EMPTY else tool.parameters
 
 
 def _moved(schema: Any, root: str) -> Any:

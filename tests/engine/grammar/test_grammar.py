@@ -136,11 +136,12 @@ LEAVES = st.one_of(
 def objects(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
     names = st.sampled_from(["name", "größe", 'quo"te', "a b", "x", ""])
 
-    def build(properties: dict[str, Any], optional: int) -> dict[str, Any]:
+    def build(properties: dict[str, Any], optional: int, more: dict[str, bool]) -> dict[str, Any]:
         required = sorted(properties)[optional:]
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        return {"type": "object", "properties": properties, "required": required, **more}
 
-    return st.builds(build, st.dictionaries(names, inner, max_size=3), st.integers(0, 2))
+    more = st.sampled_from([{"additionalProperties": False}, {}])
+    return st.builds(build, st.dictionaries(names, inner, max_size=3), st.integers(0, 2), more)
 
 
 def lists(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
