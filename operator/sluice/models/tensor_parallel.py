@@ -10,6 +10,12 @@ from typing import Any, Final
 
 MAX_RANKS: Final = 16  # accelerators of one node
 MAX_NUMBER: Final = 1 << 31  # larger numbers of a config count as not given
+# Model types that the engine serves and whose weights its plan does not split (`backend/parallel/plan.py`): other layers than
+# Llama's, other routers, or norms of all heads together. Types that are not listed are tried at load.
+UNSHARED_TYPES: Final = frozenset({
+    "biogpt", "codegen", "ernie4_5_moe", "falcon", "flex_olmo", "glm4_moe", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox",
+    "gptj", "granitemoe", "minimax_m2", "olmo2", "olmo3", "olmoe", "opt", "persimmon", "phi", "phimoe", "starcoder2", "xglm",
+})  # fmt: skip
 _EXPERT_WIDTHS: Final = ("moe_intermediate_size", "shared_expert_intermediate_size")  # as transformers names them
 
 
@@ -30,6 +36,12 @@ def sizes_of(config: Mapping[str, Any]) -> ShardedSizes | None:
         return None
     experts = (width for name in _EXPERT_WIDTHS if (width := _number(config, name)) is not None)
     return ShardedSizes(heads, _number(config, "num_key_value_heads") or heads, inner, tuple(experts))
+
+
+def unshared_type(config: Mapping[str, Any]) -> str | None:
+    """The model type in a config.json if it is one that ranks cannot share."""
+    kind = config.get("model_type")
+    return kind if isinstance(kind, str) and kind in UNSHARED_TYPES else None
 
 
 def not_divided(sizes: ShardedSizes, ranks: int) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sluice.models.support import unserved
-from sluice.models.tensor_parallel import ShardedSizes, sizes_of
+from sluice.models.tensor_parallel import ShardedSizes, sizes_of, unshared_type
 from sluice.models.uri import ModelUri
 from sluice_perfmodel.model_memory import ModelFacts, facts_of, parameters_of
 
@@ -25,6 +25,7 @@ class ModelRecord:
     facts: ModelFacts
     fault: str | None = None  # why the engine cannot serve it, as a predicate
     sizes: ShardedSizes | None = None  # that accelerators share; None: the config does not tell
+    unshared: str | None = None  # the model type, if accelerators cannot share it
 
 
 class ModelReader(Protocol):
@@ -47,7 +48,7 @@ def record_of(config: bytes, names: Collection[str], headers: Sequence[tuple[Map
         raise NotChecked("its config.json is not a JSON object")
     parameters = parameters_of(headers, tied=parsed.get("tie_word_embeddings") is True)
     facts = facts_of(parsed, parameters, generates=SENTENCE_MODEL not in names)
-    return ModelRecord(facts, unserved(parsed), sizes_of(parsed))
+    return ModelRecord(facts, unserved(parsed), sizes_of(parsed), unshared_type(parsed))
 
 
 def adapter_record() -> ModelRecord:

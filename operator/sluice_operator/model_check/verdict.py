@@ -42,7 +42,19 @@ def judge(spec: LLMDeploymentSpec, record: ModelRecord | NotChecked) -> Verdict:
         return Verdict(Problem(contract.REASON_UNSUPPORTED_ARCHITECTURE, text))
     if not spec.engine.accelerator.count:
         return _on_cpu(spec, record)
-    return _undivided(spec, record) or _on_accelerator(spec, record)
+    return _unshared(spec, record) or _undivided(spec, record) or _on_accelerator(spec, record)
+
+
+def _unshared(spec: LLMDeploymentSpec, record: ModelRecord) -> Verdict | None:
+    """The verdict on several accelerators for a model that they cannot share."""
+    count = spec.engine.accelerator.count
+    if record.unshared is None or count == 1:
+        return None
+    text = (
+        f"spec.engine.accelerator.count {count} does not fit {spec.model.uri}: accelerators cannot share a model of type "
+        f"{record.unshared}. Set it to 1. {_WITHHELD}"
+    )
+    return Verdict(Problem(contract.REASON_UNSUPPORTED_ARCHITECTURE, text))
 
 
 def _undivided(spec: LLMDeploymentSpec, record: ModelRecord) -> Verdict | None:

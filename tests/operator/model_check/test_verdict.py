@@ -120,3 +120,15 @@ def test_a_number_of_accelerators_that_does_not_divide_the_experts_starts_no_pod
     problem = judge(spec(accelerator={"count": 2}), record).problem
     assert problem is not None
     assert "The width of its experts, 769, cannot be divided by 2" in problem.message
+
+
+@pytest.mark.parametrize("kind", ["gpt_neox", "olmo2"])
+def test_several_accelerators_for_a_model_that_they_cannot_share_start_no_pod(kind: str) -> None:
+    record = record_of(json.dumps(CONFIG | {"model_type": kind}).encode(), [], [])
+    problem = judge(spec(accelerator={"count": 2}), record).problem
+    assert problem is not None
+    assert problem.reason == contract.REASON_UNSUPPORTED_ARCHITECTURE
+    assert (
+        f"accelerators cannot share a model of type {kind}. Set it to 1. The operator starts no pod" in problem.message
+    )
+    assert judge(spec(accelerator={"count": 1}), record).problem is None

@@ -4,11 +4,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from sluice.models.tensor_parallel import ShardedSizes, not_divided, sizes_of
+from sluice.models.support import CHECKED_TYPES
+from sluice.models.tensor_parallel import UNSHARED_TYPES, ShardedSizes, not_divided, sizes_of
 from sluice_engine.backend.parallel.collectives import embedded, joined_logits, part_of
 from sluice_engine.backend.parallel.plan import SPLITS, Share, Split, cuts_of, split_of, unplanned
-from sluice_engine.backend.parallel.shard import share_of
+from sluice_engine.backend.parallel.shard import check_planned, share_of
 from sluice_engine.errors import InvalidOption, UnsupportedArchitecture
 from tests.engine.backend.parallel.thread_ranks import on_ranks
 
@@ -160,3 +162,27 @@ def test_norms_are_whole_and_unknown_weights_are_named() -> None:
     assert cuts_of("model.norm.weight", (HIDDEN,), Share(1, 2, ShardedSizes(2, 2, 2))) == ()
     names = ["self_attn.q_proj.weight", "mlp.experts.down_proj", "mlp.experts.bias", "mlp.fc1.weight"]
     assert unplanned([f"model.layers.0.{name}" for name in names]) == ["experts.bias", "fc1"]
+
+
+def without_memory(kind: str) -> torch.nn.Module:
+    """A model of this type with two layers of the usual sizes, on the meta device."""
+    config = AutoConfig.for_model(kind)
+    if kind == "gpt_neo":
+        config = AutoConfig.for_model(kind, num_layers=2, attention_types=[[["global"], 2]])
+    config.num_hidden_layers = 2
+    with torch.device("meta"):
+        module: torch.nn.Module = AutoModelForCausalLM.from_config(config)
+    return module
+
+
+@pytest.mark.parametrize("kind", sorted(UNSHARED_TYPES))
+def test_the_types_that_the_operator_refuses_have_no_plan(kind: str) -> None:
+    with pytest.raises(UnsupportedArchitecture, match="there is no plan for its"):
+        check_planned(without_memory(kind), Share(0, 2, ShardedSizes(8, 8, 8)))
+
+
+@pytest.mark.parametrize("kind", CHECKED_TYPES)
+def test_the_types_that_are_checked_can_be_shared(kind: str) -> None:
+    assert kind not in UNSHARED_TYPES
+    module = without_memory(kind)
+    check_planned(module, share_of(module.config.to_dict(), 0, 2))
