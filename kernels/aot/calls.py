@@ -211,6 +211,7 @@ def _sample() -> Iterator[Call]:
 
     yield Call("sample", "256 × 128256", BF16, sampled(BF16), default=True)
     yield Call("sample", "256 × 128256, edited", BF16, sampled(BF16, edited=True), default=True)
+    yield Call("sample", "256 × 128256, edited, float32 logits", FP32, sampled(FP32, edited=True))
     for count in (0, 20):
         logits, tokens = meta(256, 128256), meta(256, dtype=torch.int64)
         yield Call("sample", f"{count} logprobs", BF16, partial(token_logprobs, logits, tokens, count))
