@@ -6,7 +6,7 @@ step waits only for masks that are later than its logits.
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sluice_engine.grammar import Grammar
 from sluice_engine.grammar.compiler import GrammarCompiler, reason_of
-from sluice_engine.sampling.token_mask import TokenMask, end_where_empty, token_mask, words_of
+from sluice_engine.sampling.token_mask import TokenMask, end_where_empty, packed_mask, token_mask, words_of
 
 KNOWN_BYTES: Final = 64 << 20
 
@@ -53,6 +53,14 @@ class Masks:
 def masked_rows(rows: Sequence[MaskedRow]) -> list[int]:
     """The rows of logits that have a mask: those of the requests, each followed by those of its drafts."""
     return [each for row, _, drafts in rows for each in range(row, row + 1 + len(drafts))]
+
+
+def with_barred(masks: PackedMasks | None, barred: Mapping[int, Collection[int]], width: int) -> PackedMasks:
+    """The masks without the tokens that are barred by row; a row without a mask allows all others."""
+    words = {} if masks is None else dict(zip(masks.rows, masks.words, strict=True))
+    for row, tokens in barred.items():
+        words[row] = words.get(row, np.int32(-1)) & ~packed_mask(tokens, width)
+    return PackedMasks(list(words), np.stack(list(words.values())), {} if masks is None else masks.faults)
 
 
 class GrammarMasks:

@@ -17,7 +17,7 @@ from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling.bad_words import BadWords
 from sluice_engine.sampling.draft_verify import NO_TOKEN, Drafts
 from sluice_engine.sampling.draw import draw, scaled, weights_of
-from sluice_engine.sampling.grammar_masks import GrammarMasks, MaskedRow, PackedMasks
+from sluice_engine.sampling.grammar_masks import GrammarMasks, MaskedRow, PackedMasks, with_barred
 from sluice_engine.sampling.logit_bias import Offsets, ScoreOffsets
 from sluice_engine.sampling.logprobs import PromptTargets, logprobs_of, prompt_logprobs
 from sluice_engine.sampling.mask_source import Broadcast, MaskSource
@@ -91,9 +91,12 @@ class Sampler:
         return self._offsets.of(slot)
 
     def packed_masks(self, slots: NDArray[np.int64]) -> PackedMasks | None:
-        """The packed masks of rows in these slots that each sample one token; None if no request has a grammar."""
+        """The packed masks of rows in these slots that each sample one token, of grammars and bad words; None without one."""
         rows = self._masked_rows(slots, None, None)
-        return self._grammars.packed(rows) if rows and self._grammars is not None else None
+        masks = self._grammars.packed(rows) if rows and self._grammars is not None else None
+        worded = np.flatnonzero(self.table.flags[slots] & WORDED).tolist()
+        barred = {row: tokens for row in worded if (tokens := self._bad_words.barred(int(slots[row])))}
+        return masks if not barred else with_barred(masks, barred, self._width)
 
     def note(self, slots: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
         """Note the tokens that the device sampled and counted for these slots; NOT_A_NUMBER is left out."""
@@ -101,6 +104,8 @@ class Sampler:
         penalised = np.flatnonzero(flags & PENALISED)
         if len(penalised):
             self._penalties.note(slots[penalised], tokens[penalised])
+        for row in np.flatnonzero(flags & WORDED).tolist():
+            self._bad_words.add(int(slots[row]), int(tokens[row]))
         rows = np.flatnonzero(flags & GRAMMAR)
         if len(rows) and self._grammars is not None:
             self._grammars.add(zip(slots[rows].tolist(), tokens[rows].tolist(), strict=True))

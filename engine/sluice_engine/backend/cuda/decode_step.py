@@ -4,6 +4,7 @@ Sampling is not captured, because the masks of grammars are known only when the 
 without penalties, offsets and masks needs fewer launches.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,8 +14,9 @@ from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.ops import KERNELS, Ops
 from sluice_engine.backend.cuda.readback import Readback
 from sluice_engine.backend.cuda.sampling.columns import DeviceSampling
+from sluice_engine.backend.cuda.sampling.logprobs import write_logprobs
+from sluice_engine.backend.cuda.sampling.offsets import WideOffsets, with_offsets
 from sluice_engine.model.kv_cache import KVCache
-from sluice_kernels.sample import token_logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +38,23 @@ class DecodeStep:
         self.scores[:size].copy_(self.decoder.logits(step, self.cache))
 
     @torch.inference_mode()
-    def sample(self, size: int, *, adjusted: bool, logprobs: int = 0) -> None:
+    def sample(self, size: int, *, adjusted: bool, logprobs: int = 0, wide: Sequence[WideOffsets] = ()) -> None:
         """Sample the first `size` rows of the logits. `adjusted`: with penalties, offsets and masks; the sampled tokens are
-        counted. `logprobs`: so many top tokens, one of LOGPROB_COUNTS; 0: no logprobs.
+        counted. `wide`: rows whose offsets the table does not hold. `logprobs`: so many top tokens; 0: no logprobs.
         """
         sampling, sequences = self.sampling, self.buffers.sequences(size)
         logits, rows = self.scores[:size], sampling.rows(sequences, self.buffers.positions(size))
         if adjusted:
             rows = replace(rows, mask=sampling.masks.words[:size])
-            tokens = self.ops.sample(logits, rows, sampling.draws, sampling.penalties, sampling.offsets.bias)
+            scores = with_offsets(logits, wide) if wide else logits
+            tokens = self.ops.sample(scores, rows, sampling.draws, sampling.penalties, sampling.offsets.bias)
             sampling.count(sequences, tokens)
         else:
             tokens = self.ops.sample(logits, rows, sampling.draws)
         sampling.remember(sequences, tokens)
         self.readback.sampled[:size].copy_(tokens)
         if logprobs:
-            chosen, values, ids = token_logprobs(logits, tokens, logprobs)
-            self.readback.values[:size, 0].copy_(chosen)
-            self.readback.values[:size, 1 : 1 + logprobs].copy_(values)
-            self.readback.ids[:size, :logprobs].copy_(ids)
+            write_logprobs(logits, tokens, *self.readback.scored(size, logprobs))
 
     def addresses(self) -> tuple[int, ...]:
         """Of all static tensors."""

@@ -1,12 +1,12 @@
 """Runs decode steps as graphs, two in flight: a step is enqueued before the results of the preceding one are read.
 
 The last tokens are on the device, so a step needs no result of the preceding one from the host. Its graph computes logits,
-and a few launches behind it sample them. Of a step with grammars the graph is enqueued early too; its sampling follows when
-the preceding tokens are known and the masks computed, while the device computes the logits. vLLM's asynchronous scheduling
-divides such a step the same way (`execute_model` and `sample_tokens`).
+and a few launches behind it sample them. Of a step with grammars or bad words the graph is enqueued early too; its sampling
+follows when the preceding tokens are known and the masks computed, while the device computes the logits. vLLM's asynchronous
+scheduling divides such a step the same way (`execute_model` and `sample_tokens`).
 
-All other steps (with chunks, joins, drafts, block copies or bad words) are executed as in `backend/runner.py`,
-when the preceding one has ended.
+All other steps (with chunks, joins, drafts or block copies) are executed as in `backend/runner.py`, when the preceding one
+has ended.
 """
 
 import logging
@@ -25,27 +25,31 @@ from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import DeviceQueue, Stamp, Wait
 from sluice_engine.backend.cuda.graphs import Capture, DecodeGraphs, graph_sizes
 from sluice_engine.backend.cuda.readback import LOGPROB_COUNTS, Readback
-from sluice_engine.backend.cuda.sampling.columns import DeviceSampling, needs_host
+from sluice_engine.backend.cuda.sampling.columns import DeviceSampling
+from sluice_engine.backend.cuda.sampling.offsets import WideOffsets
 from sluice_engine.backend.cuda.step_tensors import table_width
 from sluice_engine.backend.failure_isolation import check_device
 from sluice_engine.backend.runner import NOT_FINITE, PreparedStep, Runner, StepResult
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.request import TokenLogprob
 from sluice_engine.sampling import NOT_A_NUMBER
 from sluice_engine.sampling.grammar_masks import PackedMasks
 from sluice_engine.sampling.mask_source import Broadcast
-from sluice_engine.sampling.params_table import EDITED, GRAMMAR, LOGPROBS, PENALISED
+from sluice_engine.sampling.params_table import EDITED, GRAMMAR, LOGPROBS, PENALISED, WORDED
+from sluice_engine.sampling_params import MAX_LOGPROBS
 from sluice_engine.scheduler import PENDING, Plan
 
-_ADJUSTED = PENALISED | EDITED | GRAMMAR  # a step with one of these samples other scores than its logits
+_MASKED = GRAMMAR | WORDED  # a step with one of these waits for the preceding tokens before it is sampled
+_ADJUSTED = PENALISED | EDITED | _MASKED  # a step with one of these samples other scores than its logits
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class PendingDecode:
     """A prepared decode step. `size`: of its graph, once that is enqueued; `wait`: once its sampling is, too. `early`: the
-    graph was enqueued before the preceding step had ended. `faults`: row → why its grammar failed. `end`: on the device's
-    clock.
+    graph was enqueued before the preceding step had ended. `logprobs`: top tokens of its sampling. `faults`: row → why its
+    grammar failed. `end`: on the device's clock.
     """
 
     number: int
@@ -53,6 +57,7 @@ class PendingDecode:
     size: int | None = None
     wait: Wait | None = None
     early: bool = False
+    logprobs: int = 0
     faults: dict[int, str] | None = None
     end: Stamp | None = None
 
@@ -80,24 +85,31 @@ class GraphRunner(Runner):
         sampling = DeviceSampling.allocated(config.max_num_seqs, model.vocab_size, model.device)
         self._sampler.share_counts(sampling.penalties.counts, sampling.penalties.seen)
         buffers = DecodeBuffers(shape, model.device, sampling.padding_slot, config.block_size)
-        readback = Readback(config.max_num_seqs, model.device)
+        readback = Readback(config.max_num_seqs, min(MAX_LOGPROBS, model.vocab_size), model.device)
         decoder.compile_experts()
         logits = torch.zeros((config.max_num_seqs, model.vocab_size), dtype=model.dtype, device=model.device)
         self.decode_step = DecodeStep(decoder, self.cache, buffers, sampling, readback, logits)
         self._logprob_counts = [count for count in LOGPROB_COUNTS if count <= model.vocab_size]
         self.graphs = DecodeGraphs(self.decode_step, graph_sizes(config.max_num_seqs), capture)
-        for kind in ((False, 0), (True, 0), *((False, count) for count in self._logprob_counts)):
-            # Compiles what is launched behind the graphs.
-            self.decode_step.sample(config.max_num_seqs, adjusted=kind[0], logprobs=kind[1])
+        self._compile_sampling(config.max_num_seqs)
         self._order = threading.Lock()  # of what is enqueued: steps are prepared and executed by two threads
         self._queue = queue
         self._prepared = self._enqueued = 0  # steps so far; the second follows the first
         self._decoded = False  # the step enqueued last was a decode step, so the device has its tokens
-        self._host_sampled = np.zeros(config.max_num_seqs, dtype=np.bool_)  # by slot
         self._columns_changed = True
         self._deferred: PendingDecode | None = None  # prepared while a step that runs alone had not ended
         self._last_end: tuple[int, Stamp | None] = (0, None)  # of the last decode step, and its number
         self._failed = 0  # number of the last decode step that failed on the device
+
+    def _compile_sampling(self, size: int) -> None:
+        """Compile what is launched behind the graphs."""
+        step, device = self.decode_step, self.model.device
+        step.sample(size, adjusted=False)
+        step.sample(size, adjusted=True)
+        none = torch.empty(0, dtype=torch.int64, device=device), torch.empty(0, device=device)
+        step.sample(size, adjusted=True, wide=[WideOffsets(0, *none)])  # float32 logits
+        for count in self._logprob_counts:
+            step.sample(size, adjusted=False, logprobs=count)
 
     def share_masks(self, broadcast: Broadcast, *, leads: bool) -> None:
         """See `Runner`."""
@@ -108,8 +120,6 @@ class GraphRunner(Runner):
         """Enqueue a decode step, or convert another plan to tensors; the returned callable gives its results."""
         self._prepared += 1
         number = self._prepared
-        for join in plan.joins:
-            self._host_sampled[join.slot] = needs_host(join.sampling, len(join.stop_ids), self._logprob_counts[-1])
         if not self._decodes(plan):
             return partial(self._alone, number, plan, super().prepare(plan))
         pending = PendingDecode(number, self._gathered(plan))
@@ -122,12 +132,10 @@ class GraphRunner(Runner):
         return partial(self._decode, pending)
 
     def _decodes(self, plan: Plan) -> bool:
-        """True if the plan is a decode step that needs nothing of the host's sampler."""
+        """True if each row of the plan samples the token after its only one."""
         if plan.joins or plan.scrub or plan.copies or not plan.certain:
             return False
-        return not any(
-            len(row.tokens) != 1 or not row.samples or row.targets or self._host_sampled[row.slot] for row in plan.rows
-        )
+        return not any(len(row.tokens) != 1 or not row.samples or row.targets for row in plan.rows)
 
     def _alone(self, number: int, plan: Plan, execute: Callable[[], StepResult]) -> StepResult:
         """Execute a step while no other is in flight."""
@@ -152,7 +160,7 @@ class GraphRunner(Runner):
     def _enqueue(self, pending: PendingDecode) -> None:
         """Enqueue a decode step: its graph, and its sampling unless that has to wait for masks."""
         self._enqueue_graph(pending)
-        if pending.size is not None and not self._flags(pending) & GRAMMAR:
+        if pending.size is not None and not self._flags(pending) & _MASKED:
             self._enqueue_sampling(pending)
 
     def _flags(self, pending: PendingDecode) -> int:
@@ -197,8 +205,9 @@ class GraphRunner(Runner):
                 sampling.offsets.upload(self._queue)
                 count = 0 if masks is None else sampling.masks.write(index, masks)
                 self._queue.put(partial(sampling.masks.upload, index, count, size))
-            logprobs = self._logprobs(rows.slots)
-            self._queue.put(partial(body.sample, size, adjusted=adjusted, logprobs=logprobs))
+            wide = sampling.offsets.wide(rows.slots) if adjusted else []
+            logprobs = pending.logprobs = self._logprobs(rows.slots)
+            self._queue.put(partial(body.sample, size, adjusted=adjusted, logprobs=logprobs, wide=wide))
             self._queue.put(partial(body.readback.download, index, size, logprobs))
             pending.end = self._queue.stamp()
             pending.wait = self._queue.mark()
@@ -215,7 +224,8 @@ class GraphRunner(Runner):
         asked = table.logprobs[slots[(table.flags[slots] & LOGPROBS) != 0]]
         if not len(asked):
             return 0
-        return next((count for count in self._logprob_counts if count >= asked.max()), self._logprob_counts[-1])
+        most = min(int(asked.max()), self.model.vocab_size)
+        return next((count for count in self._logprob_counts if count >= most), most)
 
     def _complete(self, pending: PendingDecode) -> None:
         """Enqueue what is not enqueued of a step whose preceding step has ended, and the one behind it."""
@@ -246,17 +256,22 @@ class GraphRunner(Runner):
         self._last[rows.slots] = np.maximum(tokens, 0)
         self._sampler.note(rows.slots, tokens)
         result = StepResult(tokens.tolist(), seconds=self._seconds(pending))
-        scored = np.flatnonzero((self._sampler.table.flags[rows.slots] & LOGPROBS != 0) & (tokens != NOT_A_NUMBER))
-        counts = self._sampler.table.logprobs[rows.slots[scored]]
-        found = self.decode_step.readback.logprobs(
-            number % HOST_SETS, zip(scored.tolist(), counts.tolist(), strict=True)
-        )
-        result.logprobs = {rows.rows[row].request_id: (logprob,) for row, logprob in found.items()}
+        result.logprobs = self._scored(pending, tokens)
         failed = np.flatnonzero(tokens == NOT_A_NUMBER).tolist()
         result.errors = {rows.rows[row].request_id: (pending.faults or {}).get(row, NOT_FINITE) for row in failed}
         if len(result.errors) == len(rows.rows):
             check_device(self.model.device)
         return result
+
+    def _scored(self, pending: PendingDecode, tokens: NDArray[np.int64]) -> dict[str, tuple[TokenLogprob, ...]]:
+        """The logprobs of the sampled tokens by request, of a step that has ended."""
+        size, rows, table = pending.size, pending.step.gathered[0], self._sampler.table
+        if size is None or not pending.logprobs:
+            return {}
+        scored = np.flatnonzero((table.flags[rows.slots] & LOGPROBS != 0) & (tokens != NOT_A_NUMBER))
+        counts = zip(scored.tolist(), table.logprobs[rows.slots[scored]].tolist(), strict=True)
+        found = self.decode_step.readback.logprobs(pending.number % HOST_SETS, size, pending.logprobs, counts)
+        return {rows.rows[row].request_id: (logprob,) for row, logprob in found.items()}
 
     def _seconds(self, pending: PendingDecode) -> float | None:
         """Seconds since the end of the preceding decode step by the device's clock; None if the device waited for the host

@@ -1,4 +1,4 @@
-"""Penalties, score offsets and grammars of decode steps on the device: the tokens are those of the engine's sampler."""
+"""Penalties, score offsets, bad words and grammars of decode steps on the device: the tokens are those of the engine's sampler."""
 
 import json
 import random
@@ -10,16 +10,14 @@ import pytest
 
 from sluice_engine import messages
 from sluice_engine.backend.cuda.runner import PendingDecode
-from sluice_engine.backend.cuda.sampling.columns import needs_host
+from sluice_engine.backend.cuda.sampling import offsets
 from sluice_engine.backend.cuda.sampling.masks import DeviceMasks
-from sluice_engine.backend.cuda.sampling.offsets import MOST_OFFSETS
 from sluice_engine.backend.runner import StepResult
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.grammar import Grammar
 from sluice_engine.request import TokenLogprob
-from sluice_engine.sampling.grammar_masks import PackedMasks
+from sluice_engine.sampling.grammar_masks import PackedMasks, with_barred
 from sluice_engine.sampling.token_mask import packed_mask, token_mask
-from sluice_engine.sampling_params import SamplingParams
 from tests.engine.backend.cuda.simulated_device import FixedMemory
 from tests.engine.backend.cuda.test_graph_books import CPU, EagerBackend, Watched, compare
 from tests.engine.families import FAMILIES, save
@@ -27,12 +25,19 @@ from tests.engine.oracle import finish, options, run, submit
 
 LIST = {"type": "array", "minItems": 6, "maxItems": 6, "items": {"enum": ["alpha", "beta", 7]}}
 GRAMMAR = Grammar("json_schema", json.dumps(LIST))
+# Bars a third of the tokens, many pairs, and words that no output of 24 tokens can hold.
+WORDS = (
+    *((token,) for token in range(2, 128, 3)), *((one, other) for one in range(3, 128, 3) for other in range(4, 128, 6)),
+    tuple(range(40)), (1 << 20,),
+)  # fmt: skip
 FEATURES: dict[str, dict[str, object]] = {
     "plain": {},
     "presence": {"presence_penalty": 1.5},
     "frequency": {"frequency_penalty": 0.7, "temperature": 0.9, "seed": 5},
     "repetition": {"repetition_penalty": 1.3, "temperature": 0.8, "seed": 6, "top_k": 30},
     "bias": {"logit_bias": {11: 4.0, 12: -100.0, 13: 3.5}, "temperature": 1.0, "seed": 7},
+    "words": {"bad_words": WORDS},
+    "drawn words": {"bad_words": WORDS, "temperature": 0.9, "seed": 9, "frequency_penalty": 0.5},
     "until": {"min_tokens": 9, "logit_bias": {1: 100.0}, "ignore_eos": False},
     "all": {
         "min_tokens": 4, "logit_bias": {9: 2.0, 10: -3.0}, "presence_penalty": 0.5, "frequency_penalty": 0.5,
@@ -90,6 +95,28 @@ def test_every_feature_gets_the_tokens_of_the_engines_sampler(llama: Path) -> No
     watched = compare(llama, one_of_each)
     assert watched.queue.most == 2
     assert watched.capture.replays > 18  # nearly all steps
+
+
+def test_bad_words_change_the_output_and_are_not_in_it(llama: Path) -> None:
+    watched = Watched(llama)
+    steps = Steps(watched)
+    for name, more in {"plain": {}, "barred": {"bad_words": WORDS}}.items():
+        submit(watched.engine, name, [5, 6, 7], 24, ignore_eos=True, **more)
+    got = finish(watched.engine)
+    assert got["plain"] != got["barred"]
+    ends = [tuple(got["barred"][: end + 1]) for end in range(24)]
+    assert not [(word, text) for word in WORDS for text in ends if text[-len(word) :] == word]
+    assert steps.kinds["early"] > 18 and not steps.kinds["again"]
+
+
+@pytest.mark.parametrize("most", [1, 2])  # all offsets beside the table, or some
+def test_offsets_beyond_the_table_get_the_tokens_of_the_engines_sampler(
+    most: int, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "MOST_OFFSETS", most)
+    watched = compare(llama, one_of_each)
+    assert watched.capture.replays > 18
+    compare(llama, joining)
 
 
 def test_features_take_turns_in_a_slot(llama: Path) -> None:
@@ -181,20 +208,37 @@ def test_masks_reach_their_rows_and_no_others() -> None:
     assert bool((masks.words == -1).all())
 
 
-def test_only_bad_words_and_very_many_logprobs_or_biases_need_the_host() -> None:
-    bias = dict.fromkeys(range(MOST_OFFSETS), 1.0)
-    assert not needs_host(SamplingParams(logit_bias=bias, presence_penalty=1.0, grammar=GRAMMAR))
-    assert needs_host(SamplingParams(logit_bias=bias, min_tokens=1), stop_ids=1)
-    assert needs_host(SamplingParams(bad_words=((1,),)))
-    assert not needs_host(SamplingParams(logprobs=20)) and needs_host(SamplingParams(logprobs=21))
+def test_a_grammar_with_bad_words_allows_what_both_do(tiny_model: Path) -> None:
+    texts: list[dict[str, list[int]]] = []
+
+    def load(engine: EngineLoop) -> dict[str, list[int]]:
+        plain = texts[0]["grammar-0"] if texts else with_grammars(engine)["grammar-0"]
+        texts.append({"grammar-0": plain})
+        for index, words in enumerate([((plain[4],),), ((plain[5], plain[6]), (plain[2],))]):
+            submit(engine, f"barred-{index}", [40, 41, 42], 60, grammar=GRAMMAR, bad_words=words)
+        return finish(engine)
+
+    watched = compare(tiny_model, load)
+    assert watched.masked > 10
 
 
-def scored(engine: EngineLoop) -> dict[str, list[TokenLogprob]]:
-    """The logprobs of requests that ask for them, beside one that does not."""
-    for index, (count, more) in enumerate(
-        [(0, {}), (3, {"presence_penalty": 1.0}), (20, {"temperature": 1.0, "seed": 4})]
+def test_no_token_is_allowed_that_a_mask_or_a_word_bars() -> None:
+    words = np.stack([packed_mask([1, 40, 69], 70), np.zeros(3, np.int32)])
+    masks = with_barred(PackedMasks([2, 0], words, {0: "failed"}), {2: [40], 3: [0, 69]}, 70)
+    allowed = {
+        row: np.flatnonzero(np.isfinite(token_mask(each, 70).as_penalty(70))).tolist()
+        for row, each in zip(masks.rows, masks.words, strict=True)
+    }
+    assert allowed == {2: [1, 69], 0: [], 3: list(range(1, 69))}
+    assert masks.faults == {0: "failed"}
+
+
+def scored(engine: EngineLoop, *more: int) -> dict[str, list[TokenLogprob]]:
+    """The logprobs of requests that ask for them, beside one that does not. `more`: further numbers of top tokens."""
+    for index, (count, features) in enumerate(
+        [(0, {}), (3, {"presence_penalty": 1.0}), (20, {"temperature": 1.0, "seed": 4}), *((each, {}) for each in more)]
     ):
-        submit(engine, str(count), [5 + index, 6, 7], 12, ignore_eos=True, logprobs=count, **more)
+        submit(engine, str(count), [5 + index, 6, 7], 12, ignore_eos=True, logprobs=count, **features)
     submit(engine, "none", [9, 8], 20, ignore_eos=True)
     found: dict[str, list[TokenLogprob]] = {}
     for report in run(engine):
@@ -203,18 +247,21 @@ def scored(engine: EngineLoop) -> dict[str, list[TokenLogprob]]:
     return found
 
 
-def test_logprobs_of_decode_steps_are_those_of_the_engines_sampler(llama: Path) -> None:
+@pytest.mark.parametrize("more", [(), (40,), (40, 1024)])
+def test_logprobs_of_decode_steps_are_those_of_the_engines_sampler(more: tuple[int, ...], llama: Path) -> None:
     watched = Watched(llama)
-    steps, got = Steps(watched), scored(watched.engine)
-    want = scored(EngineLoop(watched.engine.options, backend=EagerBackend(CPU, FixedMemory())))
+    steps, got = Steps(watched), scored(watched.engine, *more)
+    want = scored(EngineLoop(watched.engine.options, backend=EagerBackend(CPU, FixedMemory())), *more)
     assert steps.kinds["early"] > 9 and not steps.kinds["again"]
-    assert {name: len(each) for name, each in got.items()} == {"0": 12, "3": 12, "20": 12, "none": 0}
+    assert {name: len(each) for name, each in got.items()} == dict.fromkeys(map(str, (0, 3, 20, *more)), 12) | {
+        "none": 0
+    }
     for name, logprobs in got.items():
         for one, other in zip(logprobs, want[name], strict=True):
             assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
             assert [token for token, _ in one.top] == [token for token, _ in other.top]
             assert [each for _, each in one.top] == pytest.approx([each for _, each in other.top], abs=1e-5)
-            assert len(one.top) == int(name)
+            assert len(one.top) == min(int(name), 128)
 
 
 def test_a_request_without_a_finite_score_fails_with_penalties_too(llama: Path) -> None:

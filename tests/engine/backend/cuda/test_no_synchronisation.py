@@ -16,6 +16,7 @@ from sluice_engine.backend.cuda.ops.sharded import sharded
 from sluice_engine.backend.cuda.precompile.sizes import META, ModelSizes
 from sluice_engine.backend.cuda.readback import Readback
 from sluice_engine.backend.cuda.sampling.columns import DeviceSampling
+from sluice_engine.backend.cuda.sampling.offsets import WideOffsets
 from sluice_engine.model.kv_cache import KVCache, KVShape
 from sluice_engine.sampling.grammar_masks import PackedMasks
 from sluice_engine.sampling.logit_bias import Offsets
@@ -36,7 +37,7 @@ class Model(ModelSizes):
         buffers = DecodeBuffers(BufferShape(SLOTS, self.positions // BLOCK, 1), META, SLOTS, BLOCK)
         sampling = DeviceSampling.allocated(SLOTS, self.vocab, META)
         logits = torch.empty((SLOTS, self.vocab), dtype=BF16, device=META)
-        return DecodeStep(self.decoder(), cache, buffers, sampling, Readback(SLOTS, META), logits)
+        return DecodeStep(self.decoder(), cache, buffers, sampling, Readback(SLOTS, 200, META), logits)
 
 
 ONCE_PER_LAYER = ("_kv_write", "_attend_split", "_silu_mul")
@@ -74,6 +75,10 @@ def test_a_step_with_penalties_offsets_and_masks_runs_on_tensors_without_values(
         step.sampling.offsets.upload(queue)
         step.sampling.masks.upload(0, step.sampling.masks.write(0, masks), size)
         step.sample(size, adjusted=True, logprobs=5)
+    with launch.recording(90) as more:
+        places, values = torch.empty(2000, dtype=torch.int64, device=META), torch.empty(2000, device=META)
+        step.sample(size, adjusted=True, logprobs=200, wide=[WideOffsets(size - 1, places, values)])
+    assert Counter(one.kernel.__name__ for one in more) == {"_adjust": 1, "_choose": 1}
     (adjust,) = (one for one in launches if one.kernel.__name__ == "_adjust")
     given = {"counts": "*i32", "bias_ids": "*i32", "mask": "*i32", "logits": "*bf16", "scores": "*fp32"}
     assert {name: adjust.types[name] for name in given} == given

@@ -16,6 +16,7 @@ import pytest
 
 from sluice_engine.backend.cuda.precompile.sizes import ModelSizes
 from sluice_engine.backend.cuda.precompile.valueless import ValuelessRunner, valueless_model
+from sluice_engine.backend.cuda.sampling import offsets
 from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.core.warmup import warm_up
 from sluice_engine.limits import Limits
@@ -75,9 +76,10 @@ def requests(dice: random.Random, index: int, most: int) -> Iterator[Request]:
         sampling = SamplingParams(
             max_tokens=dice.choice([1, 2, 20, 90]),
             temperature=dice.choice([0.0, 1.0]),
-            logprobs=dice.choice([None, None, None, 1]),
+            logprobs=dice.choice([None, None, None, 1, 30]),
             presence_penalty=dice.choice([0.0, 0.0, 1.0]),
-            logit_bias=dice.choice([{}, {}, {3: 1.0}]),
+            logit_bias=dice.choice([{}, {}, {3: 1.0}, {3: 1.0, 4: 1.0}]),  # two: more than the table holds
+            bad_words=dice.choice([(), (), ((2,), (1, 0))]),
         )
         yield Request(f"{index}-{number}", known, sampling.max_tokens or 1, arrived_at=0.0, sampling=sampling)
 
@@ -94,7 +96,8 @@ OF_EACH = -(-STEPS // len(SHAPES))
 
 
 @pytest.mark.parametrize("shape", list(SHAPES.values()), ids=list(SHAPES))
-def test_the_kernels_of_random_steps_are_those_of_the_warm_up(shape: Shape) -> None:
+def test_the_kernels_of_random_steps_are_those_of_the_warm_up(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "MOST_OFFSETS", 1)
     dice, config = random.Random(shape.sequences), shape.config()
     modes, kinds = Counter[str](), Counter[str]()  # of the steps that were executed
     limits = Limits(concurrency_max=shape.sequences, max_batched_tokens=BATCHED_TOKENS)

@@ -34,19 +34,22 @@ class Copies(TorchDispatchMode):
         return function(*arguments, **(named or {}))
 
 
-@pytest.mark.parametrize("logprobs", [0, *LOGPROB_COUNTS])
+@pytest.mark.parametrize("logprobs", [0, *LOGPROB_COUNTS, 33, 40])
 def test_one_copy_brings_the_tokens_and_logprobs_of_a_step(logprobs: int) -> None:
-    readback = Readback(ROWS, CPU)
+    readback = Readback(ROWS, 40, CPU)
     readback.sampled.copy_(torch.arange(ROWS) - 1)
-    readback.ids.copy_(torch.arange(ROWS * 20).view(ROWS, 20))
-    readback.values.copy_(-torch.arange(ROWS * 21).view(ROWS, 21) / 8)
+    values, ids = readback.scored(4, logprobs)
+    ids.copy_(torch.arange(4 * logprobs).view(4, logprobs))
+    values.copy_(-torch.arange(4 * (1 + logprobs)).view(4, 1 + logprobs) / 8)
     with Copies() as copies:
         readback.download(1, 4, logprobs)
     assert copies.found["copy_"] == 1
     assert readback.read(1, 4).tolist() == [-1, 0, 1, 2]
     assert readback.read(0, 4).tolist() == [0, 0, 0, 0]
-    expected = {2: (-42 / 8, [(40 + at, -(43 + at) / 8) for at in range(logprobs)])} if logprobs else {}
-    found = readback.logprobs(1, [(2, logprobs)] if logprobs else [])
+    first = 2 * (1 + logprobs)
+    top = [(2 * logprobs + at, -(first + 1 + at) / 8) for at in range(logprobs)]
+    expected = {2: (-first / 8, top)} if logprobs else {}
+    found = readback.logprobs(1, 4, logprobs, [(2, logprobs)] if logprobs else [])
     assert {row: (one.logprob, list(one.top)) for row, one in found.items()} == expected
 
 

@@ -1,7 +1,7 @@
 """Sampling on the device: every tensor that the kernel `sample` reads, by slot or by row, and what a step updates itself.
 
-A step without penalties, offsets and masks is sampled from the logits as they are. Only bad words are left to the engine's
-sampler (`sampling/sampler.py`), which counts tokens in the same tensors.
+A step without penalties, offsets and masks is sampled from the logits as they are. The engine's sampler
+(`sampling/sampler.py`), which samples all other steps, counts tokens in the same tensors.
 """
 
 from dataclasses import dataclass
@@ -9,21 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from sluice_engine.backend.cuda.readback import LOGPROB_COUNTS
 from sluice_engine.backend.cuda.sampling.masks import DeviceMasks
-from sluice_engine.backend.cuda.sampling.offsets import MOST_OFFSETS, DeviceOffsets
+from sluice_engine.backend.cuda.sampling.offsets import DeviceOffsets
 from sluice_engine.sampling.params_table import SlotTable
-from sluice_engine.sampling_params import SamplingParams
 from sluice_kernels.sample import Draws, Penalties, Rows
-
-
-def needs_host(sampling: SamplingParams, stop_ids: int = 0, most_logprobs: int = LOGPROB_COUNTS[-1]) -> bool:
-    """True if a request uses a feature that only the engine's sampler has. stop_ids: tokens barred by min_tokens."""
-    return bool(
-        (sampling.logprobs or 0) > most_logprobs
-        or sampling.bad_words
-        or len(sampling.logit_bias) + stop_ids > MOST_OFFSETS
-    )
 
 
 @dataclass(frozen=True, slots=True)

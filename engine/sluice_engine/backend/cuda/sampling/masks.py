@@ -1,4 +1,4 @@
-"""Grammar masks on the device by row: packed words, copied from pinned memory, where a step has them."""
+"""Masks of grammars and bad words on the device by row: packed words, copied from pinned memory, where a step has them."""
 
 import numpy as np
 import torch
