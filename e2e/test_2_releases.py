@@ -22,6 +22,10 @@ DELETIONS = 3  # of the Lease
 DASHBOARDS = sorted((ROOT / "charts/sluice/dashboards").glob("*.json"))
 PICTURES = ROOT / ".out/dashboards"
 LOOK_BACK = 3600.0  # seconds; the part until here takes less
+QUIET = {  # queries that this part may give no data: no request waits at a gateway, and no draft may be accepted
+    "Time added by gateways, p99: queue",
+    "Drafts accepted: accepted",
+}
 
 
 @pytest.fixture
@@ -127,7 +131,7 @@ def test_each_panel_shows_what_the_cluster_did(read: Prometheus, dashboard: Path
     picture = PICTURES / f"{dashboard.stem}.png"
     counts = draw(dashboard, read, began, now, picture)
     say(f"{picture.relative_to(ROOT)}: {len(counts)} queries over {(now - began) / 60:.0f} minutes")
-    assert {name for name, count in counts.items() if count == 0} == set()
+    assert {name for name, count in counts.items() if count == 0} <= QUIET
 
 
 def test_each_alert_and_recording_rule_of_the_chart_is_evaluated(read: Prometheus) -> None:
