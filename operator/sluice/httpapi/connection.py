@@ -160,7 +160,7 @@ class Connection(RequestHandler):
 
     def _head_overdue(self) -> None:
         self._head_timer = None
-        if self._request_in_progress or self.transport is None:
+        if self._request_in_progress or self._messages or self.transport is None:
             return
         body = RequestTimeout(f"The request's headers did not arrive within {self.receive_seconds:g} s.").body()
         self._limits.on_rejected("headers_overdue")
