@@ -24,6 +24,7 @@ FETCHING = ObservedPod(view=PodView(name="chat-1", phase="loading", since=0.0), 
             StartReport("", "ModelAccessDenied", "a b"),
         ),
         (b'{"problem":{"reason":"Invented","message":""}}', StartReport()),
+        (b'{"problem":{"reason":"SecretInvalid","message":"a"}}', StartReport("", "SecretInvalid", "a")),
         (
             b'{"load":{"phase":"load","text":"42 % of 16.1 GB at 2.1 GB/s, 5 s left"}}',
             StartReport(loaded="42 % of 16.1 GB at 2.1 GB/s, 5 s left"),
