@@ -130,5 +130,13 @@ def test_a_resource_that_no_operator_has_seen_names_the_command_that_finds_out_w
     assert found.sentence == "No operator has reconciled this resource: run sluice check."
 
 
+def test_a_resource_that_a_finalizer_holds_is_terminating_and_names_it() -> None:
+    resource = serving("chat")
+    resource["metadata"] |= {"deletionTimestamp": "2026-11-21T09:00:00Z", "finalizers": ["example.com/hold"]}
+    found = summarise(resource)
+    assert (found.phase, found.ready) == ("Terminating", 3)
+    assert found.sentence == "It is being deleted and waits for the finalizers example.com/hold."
+
+
 def test_a_sentence_ends_at_its_full_stop_and_not_at_a_decimal_point() -> None:
     assert first_sentence("42 % of 16.1 GB,\n 3 min left. Wait.") == "42 % of 16.1 GB, 3 min left."

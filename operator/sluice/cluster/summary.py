@@ -8,6 +8,7 @@ from typing import Any, Final
 _STARTING: Final = frozenset({"Starting", "Fetching", "RollingOut"})  # reasons of Ready=False without a fault
 _RESTING: Final = frozenset({"Asleep", "NoReplicas", "Paused"})
 _ATTENTION: Final = ("MetricsAvailable", "SLOMet", "ScalingActive", "AdmissionActive")  # while Ready=True
+_TERMINATING: Final = "Terminating"
 _NO_OPERATOR: Final = "No operator has reconciled this resource: run sluice check."
 
 
@@ -53,7 +54,7 @@ def summarise(resource: Mapping[str, Any]) -> Summary:
     metadata, status = resource["metadata"], resource.get("status") or {}
     conditions = {str(entry.get("type")): entry for entry in status.get("conditions") or ()}
     ready = int(status.get("readyReplicas") or 0)
-    cause = _cause(conditions)
+    cause = _deletion(metadata) or _cause(conditions)
     slo = status.get("slo") or {}
     attained = slo.get("attainmentPercent")
     return Summary(
@@ -62,15 +63,23 @@ def summarise(resource: Mapping[str, Any]) -> Summary:
         model=str(((resource.get("spec") or {}).get("model") or {}).get("uri", "")),
         ready=ready,
         desired=status.get("desiredReplicas"),
-        phase=_phase(conditions, ready),
+        phase=_TERMINATING if metadata.get("deletionTimestamp") else _phase(conditions, ready),
         reason=str(cause.get("reason", "")),
-        sentence=first_sentence(str(cause.get("message", ""))) if conditions else _NO_OPERATOR,
+        sentence=first_sentence(str(cause.get("message", ""))) if cause else _NO_OPERATOR,
         attainment_percent=None if attained is None else float(attained),
         kv_percent=status.get("kvOccupancyPercent"),
         limit=(status.get("admission") or {}).get("concurrency"),
         ttft_ms=slo.get("ttftMilliseconds"),
         itl_ms=slo.get("itlMilliseconds"),
     )
+
+
+def _deletion(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Why a resource that is being deleted still exists, in place of a condition; empty for every other one."""
+    if not metadata.get("deletionTimestamp"):
+        return {}
+    holders = ", ".join(map(str, metadata.get("finalizers") or ()))
+    return {"reason": _TERMINATING, "message": f"It is being deleted and waits for the finalizers {holders}."}
 
 
 def _cause(conditions: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
