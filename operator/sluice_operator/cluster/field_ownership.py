@@ -18,7 +18,9 @@ _LEFT_ALONE: Final = ("f:metadata", "f:status")  # labels and annotations of oth
 
 def taken_over(live: Object, manifest: Object) -> list[Object] | None:
     """Return the managedFields in which the operator also owns what others have set outside the metadata; None if there is
-    nothing of that kind. The replica count stays with its owner unless the manifest has one."""
+    nothing of that kind, and for what is no child. The replica count stays with its owner unless the manifest has one."""
+    if not manifest["metadata"].get("ownerReferences"):
+        return None
     entries = live["metadata"].get("managedFields") or ()
     ours = next((each for each in entries if _is_ours(each)), None)
     if ours is None:
