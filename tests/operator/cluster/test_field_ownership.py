@@ -21,7 +21,7 @@ def live(*others: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_spec_is_taken_over_and_labels_stay_with_their_writer() -> None:
-    labels = {"f:metadata": {"f:labels": {"f:team": {}}}}
+    labels: dict[str, Any] = {"f:metadata": {"f:labels": {"f:team": {}}}}
     found = taken_over(live(entry("kubectl-edit", "Update", labels | {"f:spec": PORT})), CHILD)
     assert found is not None
     assert [each["fieldsV1"] for each in found] == [OURS | {"f:spec": OURS["f:spec"] | PORT}, labels]
