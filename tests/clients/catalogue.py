@@ -58,6 +58,8 @@ CLIENTS: Final = (
     Client("openai-agents", "python", "openai-agents", FRAMEWORK, ci=True),
     Client("openai-agents-node", "node", "@openai/agents", FRAMEWORK),
     Client("dspy", "python", "dspy", FRAMEWORK),
+    Client("haystack", "python", "haystack-ai", FRAMEWORK),
+    Client("magentic", "python", "magentic", FRAMEWORK),
     Client("guidellm", "python", "guidellm", LOAD),
     Client("aiperf", "python", "aiperf", LOAD),
     Client("inference-perf", "python", "inference-perf", LOAD, python=(3, 12)),
