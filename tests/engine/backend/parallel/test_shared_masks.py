@@ -25,10 +25,15 @@ Ends = dict[str, tuple[list[int], str, str | None]]
 
 
 def load(engine: EngineLoop) -> Ends:
-    """Tokens, end and error of requests with grammars and of one without."""
+    """Tokens, end and error of requests with grammars, of one with bad words and of one with neither."""
     submit(engine, "greedy", [40, 41, 42], 90, grammar=GRAMMAR)
     submit(engine, "random", [43, 44], 90, grammar=GRAMMAR, temperature=0.9, seed=3, presence_penalty=0.3)
     submit(engine, "plain", [50, 51], 40, ignore_eos=True, repetition_penalty=1.2)
+    words = (
+        *((token,) for token in range(3, 400, 3)),
+        *((one, other) for one in range(4, 90, 3) for other in (1, 2, 5)),
+    )
+    submit(engine, "words", [52, 53], 40, ignore_eos=True, bad_words=words, temperature=0.7, seed=4)
     tokens: dict[str, list[int]] = {}
     ends: Ends = {}
     for report in run(engine):
