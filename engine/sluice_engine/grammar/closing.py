@@ -31,7 +31,7 @@ _SINGLE: Final = (
 
 def closed(schema: Any) -> Any:
     """Returns the schema with such objects closed, except those that another part of the schema combines with; the schema
-    itself where it has a keyword whose meaning for its neighbours is not followed.
+    itself where it has a keyword whose effect on other keywords is not followed.
     """
     combined: dict[tuple[int, bool], dict[str, Any]] = {}
     open_nodes = [(schema, False)]
