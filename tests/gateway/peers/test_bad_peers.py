@@ -117,7 +117,7 @@ async def test_a_gateway_that_answers_again_is_read_from_where_it_was(tmp_path: 
         learned = list[Prompt]()
         other.fleet.sent_prompts.add("r0", prompt((1,)))
         await one.prompts_of_others.read()
-        one.fleet.sent_elsewhere = lambda _, sent: learned.append(sent)  # type: ignore[method-assign, assignment]
+        one.fleet.sent_elsewhere = lambda replica, prompt: learned.append(prompt)  # type: ignore[method-assign]
         asking = one.prompts_of_others._asking
         one.prompts_of_others._asking = replace(asking, path=lambda _: "/none")
         await one.prompts_of_others.read()
