@@ -7,6 +7,7 @@ would make tests that compute compete with each other.
 from typing import Final
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
@@ -40,6 +41,6 @@ class WaitingBeside(LoadFileScheduling):
         return self.numnodes > 1 and node.gateway.id == f"gw{self.numnodes - 1}"
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config) -> WaitingBeside:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> WaitingBeside:
     """In place of --dist."""
-    return WaitingBeside(config)
+    return WaitingBeside(config, log)
