@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
+from transformers import PreTrainedModel
 
 from sluice_engine.backend.pool_memory import PoolMemory
 from sluice_engine.backend.runner import StepResult
@@ -11,6 +12,7 @@ from sluice_engine.config import EngineOptions
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.model.pooling.task import Task
 from sluice_engine.model.pretrained import Checkpoint
 from sluice_engine.scheduler import Plan
 
@@ -45,6 +47,9 @@ class Backend(Protocol):
 
     def read(self, checkpoint: Checkpoint, on_bytes: OnBytes) -> torch.nn.Module:
         """transformers' module of the folder, with its weights on the device. Raises ModelInvalid."""
+
+    def read_pooled(self, checkpoint: Checkpoint, task: Task, on_bytes: OnBytes) -> PreTrainedModel:
+        """transformers' module of the folder to embed or to score, with its weights on the device. Raises ModelInvalid."""
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module with its layers replaced by what this device computes faster, and its structure as it was read."""

@@ -30,7 +30,7 @@ from sluice_engine.model.introspection import Structure, check, check_config, ob
 from sluice_engine.model.kv_cache import KVShape
 from sluice_engine.model.loaded import LoadedModel
 from sluice_engine.model.memory_check import check_memory
-from sluice_engine.model.pooling.pooled_model import load_pooled, usable_positions
+from sluice_engine.model.pooling.pooled_model import pooled_model, usable_positions
 from sluice_engine.model.pooling.task import Task, pick_task, read_sentence_files
 from sluice_engine.model.pretrained import Checkpoint, without_progress_bars
 
@@ -56,7 +56,7 @@ def load_model(options: EngineOptions, backend: Backend, on_bytes: OnBytes | Non
     with without_progress_bars():
         if generates:
             return _load_generating(options, Checkpoint(folder, config, dtype), backend, on_bytes or _ignore)
-        return _load_pooled(options, task, Checkpoint(folder, config, dtype), backend)
+        return _load_pooled(options, task, Checkpoint(folder, config, dtype), backend, on_bytes or _ignore)
 
 
 def _check_ranks(options: EngineOptions, task: Task, config: transformers.PretrainedConfig) -> None:
@@ -83,9 +83,12 @@ def _check_quantization(options: EngineOptions, task: Task) -> None:
     )
 
 
-def _load_pooled(options: EngineOptions, task: Task, checkpoint: Checkpoint, backend: Backend) -> LoadedModel:
+def _load_pooled(
+    options: EngineOptions, task: Task, checkpoint: Checkpoint, backend: Backend, on_bytes: OnBytes
+) -> LoadedModel:
     folder, config, dtype, device = checkpoint.folder, checkpoint.config, checkpoint.dtype, backend.device
-    pooled = load_pooled(folder, task, config, dtype, device, options.pooling)
+    module = backend.read_pooled(checkpoint, task, on_bytes)
+    pooled = pooled_model(module, checkpoint, task, device, options.pooling)
     backend.attend_texts(pooled.encoder)
     files = read_sentence_files(folder) if task == "embed" else None
     positions = getattr(config.get_text_config(), "max_position_embeddings", None)

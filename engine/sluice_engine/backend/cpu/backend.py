@@ -1,10 +1,10 @@
 """The CPU as a backend: the compiled decoder where it computes the model, else torch with the compiled attention."""
 
 import logging
-from typing import Final
+from typing import Final, cast
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from sluice_engine.backend.base import OnBytes, ReadModule
 from sluice_engine.backend.computed_dtype import processor_computes_bf16
@@ -15,12 +15,14 @@ from sluice_engine.backend.pool_memory import PoolMemory, host_memory
 from sluice_engine.backend.probe import OutputMismatch
 from sluice_engine.backend.runner import Runner
 from sluice_engine.config import EngineOptions, Quantization
-from sluice_engine.errors import InvalidOption
+from sluice_engine.errors import InvalidOption, ModelInvalid
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.attention import PagedAttention, set_attention
 from sluice_engine.model.fusion import fuse
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.model.pooling.auto_class import auto_class, may_lack
+from sluice_engine.model.pooling.task import Task
 from sluice_engine.model.pretrained import Checkpoint, from_folder
 
 _log = logging.getLogger(__name__)
@@ -51,6 +53,18 @@ class CpuBackend:
             AutoModelForCausalLM, checkpoint.folder, checkpoint.config, checkpoint.dtype
         )
         return module
+
+    def read_pooled(self, checkpoint: Checkpoint, task: Task, on_bytes: OnBytes) -> PreTrainedModel:
+        """As `read`. Raises ModelInvalid that names what the files lack."""
+        folder, config = checkpoint.folder, checkpoint.config
+        auto = auto_class(folder, task, config)
+        module, report = from_folder(auto, folder, config, checkpoint.dtype, output_loading_info=True)
+        if lacking := sorted(name for name in report["missing_keys"] if not may_lack(name, task)):
+            raise ModelInvalid(
+                f"The weights in {folder} lack {len(lacking)} that {type(module).__name__} needs to {task} "
+                f"({', '.join(lacking[:3])}); save the whole model with save_pretrained."
+            )
+        return cast(PreTrainedModel, module)
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module, run by the compiled decoder or with compiled attention and fused layers. Raises InvalidOption for

@@ -6,8 +6,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import torch
+from transformers import PreTrainedModel
 
 from sluice.models.quantisation import Quantisation, read_quantisation
 from sluice_engine.backend.base import OnBytes, ReadModule
@@ -35,6 +37,8 @@ from sluice_engine.model.attention import PagedAttention, set_attention
 from sluice_engine.model.introspection import Structure
 from sluice_engine.model.kv_cache import KVShape
 from sluice_engine.model.loaded import LoadedModel
+from sluice_engine.model.pooling.auto_class import auto_class, may_lack
+from sluice_engine.model.pooling.task import Task
 from sluice_engine.model.pretrained import Checkpoint
 
 _log = logging.getLogger(__name__)
@@ -82,6 +86,12 @@ class CudaBackend:
         module = read_module(checkpoint, Target(self.device, self._queue, on_bytes, keep=keep))
         connect(module, share, group)
         return module
+
+    def read_pooled(self, checkpoint: Checkpoint, task: Task, on_bytes: OnBytes) -> PreTrainedModel:
+        """Tensor by tensor, as `read`."""
+        auto = auto_class(checkpoint.folder, task, checkpoint.config)
+        target = Target(self.device, self._queue, on_bytes, may_lack=partial(may_lack, task=task))
+        return cast(PreTrainedModel, read_module(checkpoint, target, auto))
 
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module, run by the fused decoder or with the kernels' attention and norms. Raises InvalidOption for fp8 weights

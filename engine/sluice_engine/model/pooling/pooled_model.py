@@ -8,13 +8,11 @@ head expects is determined by a comparison with the model's own result for one t
 import inspect
 import logging
 from dataclasses import dataclass
-from pathlib import Path
-from typing import cast, get_args
+from typing import get_args
 
 import torch
 import transformers
 from torch.nn.functional import normalize
-from transformers import AutoModel, AutoModelForSequenceClassification
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
 from sluice_engine.errors import ModelInvalid
@@ -22,7 +20,7 @@ from sluice_engine.model.fusion import fuse
 from sluice_engine.model.introspection import check, observe
 from sluice_engine.model.pooling.packed_batch import PackedBatch, pack_batch, pooled
 from sluice_engine.model.pooling.task import Pooling, Task, pick_pooling, read_sentence_files, shows_probability
-from sluice_engine.model.pretrained import from_folder
+from sluice_engine.model.pretrained import Checkpoint
 
 _log = logging.getLogger(__name__)
 _PROBE_TOKENS = 6
@@ -72,16 +70,12 @@ class PooledModel:
         return _hidden(self.encoder, batch, self.position_offset, takes_types=self.takes_types)
 
 
-def load_pooled(
-    folder: Path,
-    task: Task,
-    config: transformers.PretrainedConfig,
-    dtype: torch.dtype,
-    device: torch.device,
-    pooling: str,
+def pooled_model(
+    module: transformers.PreTrainedModel, checkpoint: Checkpoint, task: Task, device: torch.device, pooling: str
 ) -> PooledModel:
-    """Load the folder's model for embedding or scoring. Raises ModelInvalid that names what is missing."""
-    module = _load(folder, task, config, dtype).to(device).eval().requires_grad_(False)
+    """The module as read for its task, with its weights on the device. Raises ModelInvalid for what cannot be served."""
+    folder, config = checkpoint.folder, checkpoint.config
+    module = module.eval().requires_grad_(False)
     files = read_sentence_files(folder) if task == "embed" else None
     structure = observe(module, device, generates=False)
     check(module, config, structure, generates=False)
@@ -112,29 +106,6 @@ class _Parts:
     encoder: torch.nn.Module
     head: torch.nn.Module | None
     pooling: Pooling
-
-
-def _load(
-    folder: Path, task: Task, config: transformers.PretrainedConfig, dtype: torch.dtype
-) -> transformers.PreTrainedModel:
-    auto = AutoModelForSequenceClassification if task == "score" else AutoModel
-    name = repr(config.model_type)
-    if type(config) not in auto._model_mapping:
-        raise ModelInvalid(f"Model type {name} has no class in transformers to {task} with ({auto.__name__}).")
-    if task == "score" and config.num_labels != 1:
-        raise ModelInvalid(
-            f"The model in {folder} sorts texts into {config.num_labels} classes; a cross-encoder gives one score "
-            "(num_labels 1 in config.json), and that is what this engine serves."
-        )
-    module, report = from_folder(auto, folder, config, dtype, output_loading_info=True)
-    # A pooler from pre-training is often missing, and embeddings do not use it.
-    lacking = sorted(key for key in report["missing_keys"] if task == "score" or "pooler." not in key)
-    if lacking:
-        raise ModelInvalid(
-            f"The weights in {folder} lack {len(lacking)} that {type(module).__name__} needs to {task} "
-            f"({', '.join(lacking[:3])}); save the whole model with save_pretrained."
-        )
-    return cast(transformers.PreTrainedModel, module)
 
 
 def _position_offset(module: torch.nn.Module) -> int:

@@ -53,6 +53,7 @@ class Target:
     on_bytes: OnBytes
     piece: int = PIECE_BYTES  # bytes of a staging buffer
     keep: Keep | None = None  # None: whole tensors
+    may_lack: Callable[[str], bool] = lambda _: False  # true for a tensor that is zero where the files do not have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +78,16 @@ class Needed:
         return list(dict.fromkeys(where.path for where in (*taken, *self.sources.values())))
 
 
-def read_module(checkpoint: Checkpoint, target: Target) -> torch.nn.Module:
-    """transformers' module of the folder with its weights on the device. Raises ModelInvalid."""
+def read_module(checkpoint: Checkpoint, target: Target, auto: Any = AutoModelForCausalLM) -> torch.nn.Module:
+    """transformers' module of the folder by one of its Auto classes, with its weights on the device. Raises ModelInvalid."""
     folder, quantisation = checkpoint.folder, read_quantisation(checkpoint.config.__dict__)
     plain = stored_tensors(folder)
     stored: Mapping[str, Stored] = plain
     if isinstance(quantisation, Quantisation):
         stored = with_layers(plain, quantisation, folder)
-    module = without_memory(checkpoint)
+    module = without_memory(checkpoint, auto)
     _keep_dtypes(module, checkpoint.dtype)
-    _fill(module, _checked(module, stored, folder), target)
+    _fill(module, _checked(module, stored, folder, target.may_lack), target)
     return module
 
 
@@ -99,14 +100,14 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     return found
 
 
-def without_memory(checkpoint: Checkpoint) -> Any:
+def without_memory(checkpoint: Checkpoint, auto: Any = AutoModelForCausalLM) -> Any:
     """The module on the meta device, dense also for a quantised checkpoint. Raises ModelInvalid."""
     config = copy.deepcopy(checkpoint.config)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     try:
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config, dtype=checkpoint.dtype, attn_implementation=attention.NAME)
+            return auto.from_config(config, dtype=checkpoint.dtype, attn_implementation=attention.NAME)
     except Exception as error:  # transformers raises many types; each means that the folder cannot be served
         raise ModelInvalid(f"The model in {checkpoint.folder} cannot be built: {first_line(error)}") from error
 
@@ -123,17 +124,16 @@ def _keep_dtypes(module: Any, dtype: torch.dtype) -> None:
 def _placed(module: Any, stored: Mapping[str, Stored]) -> tuple[dict[str, Part], tuple[Conversion, ...]]:
     """Where each of the files' tensors belongs, and what is made of those that belong nowhere as they are."""
     prefix, names = f"{module.base_model_prefix}.", module.state_dict()
-    if is_known(get_model_conversion_mapping(module, add_legacy=False)) and any(
-        name.startswith(prefix) for name in stored
-    ):
+    is_whole = module.base_model is not module and any(name.startswith(prefix) for name in stored)
+    if is_whole and is_known(get_model_conversion_mapping(module, add_legacy=False)):
         return {name: part_of(name, names) for name in stored}, ()
     places = places_of(module, stored)
     return {name: Part(place) for name, place in places.names.items()}, places.conversions
 
 
-def _checked(module: Any, stored: Mapping[str, Stored], folder: Path) -> Needed:
-    """The files' tensors that the module needs, and their places. Raises ModelInvalid for a missing one or one of another
-    shape.
+def _checked(module: Any, stored: Mapping[str, Stored], folder: Path, may_lack: Callable[[str], bool]) -> Needed:
+    """The files' tensors that the module needs, and their places. Raises ModelInvalid for one of another shape, and for a
+    missing one that they may not lack.
     """
     parts, conversions = _placed(module, stored)
     state, shapes = module.state_dict(), {name: where.shape for name, where in stored.items()}
@@ -156,7 +156,9 @@ def _checked(module: Any, stored: Mapping[str, Stored], folder: Path) -> Needed:
         if name in expected:
             _check_shape(f"The tensor {name}, converted from those in {folder},", shape, expected[name])
     if missing := sorted(
-        name for name, tensor in expected.items() if name not in found or found[name] < tensor.numel()
+        name
+        for name, tensor in expected.items()
+        if found[name] < tensor.numel() and (name in found or not may_lack(name))
     ):
         raise ModelInvalid(
             f"The weights in {folder} lack {_listed(missing)}, which its config.json asks for. Download the folder again, "
@@ -243,6 +245,9 @@ def _fill(module: Any, needed: Needed, target: Target) -> None:
     staging.finish()
     for name, buffer in list(module.named_non_persistent_buffers()):
         _place(module, name, torch.empty_like(buffer, device=target.device), computed=True)
+    for name, tensor in module.state_dict().items():
+        if tensor.is_meta and target.may_lack(name):
+            _place(module, name, torch.zeros_like(tensor, device=target.device))
     absent = {name for name, tensor in module.state_dict().items() if tensor.is_meta}
     module.tie_weights(missing_keys=absent, recompute_mapping=False)
     module.initialize_weights()  # computes the buffers only: weights from files are marked as initialised
