@@ -26,6 +26,12 @@ class Scope:
         """Return the sum of the rates of a counter, per second."""
         return f"{_sum(by)}(rate({self.series(name, matchers)}[{self.window}]))"
 
+    def rate_per_pod(self, name: str, by: Sequence[str]) -> str:
+        """Return the mean over pods of a counter's rate; `by` are labels of the pods. A pod that has gone counts while its
+        rate does, so a quotient by a count of pods would jump.
+        """
+        return f"avg by ({', '.join(by)}) ({self.rate(name, by=(*by, 'pod'))})"
+
     def total(self, name: str, matchers: str = "", by: Sequence[str] = ()) -> str:
         """Return the sum of a gauge."""
         return f"{_sum(by)}({self.series(name, matchers)})"
@@ -43,10 +49,11 @@ class Scope:
 def attained(scope: Scope, by: Sequence[str] = ()) -> str:
     """Return the share of ended requests that met the SLO, 0..1, as `spec.slo.attainmentPercent` counts it.
 
-    A rejection that another replica took over is no request of its own; a request that its client abandoned is none.
+    A rejection that another replica took over is no request of its own; a request that its client abandoned is none. One
+    that was rejected before the window and met within it is met without an end, so the quotient is bounded.
     """
     met = scope.rate(contract.SLO_REQUESTS, 'result="met"', by)
-    return f"{met} / {ended(scope, by)}"
+    return f"clamp_max({met} / {ended(scope, by)}, 1)"
 
 
 def ended(scope: Scope, by: Sequence[str] = ()) -> str:

@@ -41,7 +41,7 @@ CAPACITY: Final = Dashboard(
                     "Arrivals per replica",
                     "Requests per second; its highest value within the SLO is what one replica holds.",
                     "reqps",
-                    (Query(f"{S.rate(contract.REQUESTS_ARRIVED, by=DEPLOYMENT)} / {_REPLICAS}", _NAME),),
+                    (Query(S.rate_per_pod(contract.REQUESTS_ARRIVED, DEPLOYMENT), _NAME),),
                 ),
                 Panel(
                     "Decisions of the operator",
@@ -58,7 +58,7 @@ CAPACITY: Final = Dashboard(
                     "Time spent in steps",
                     "Mean share of replicas' time. Decoding is cheaper in company, so a busy replica still takes requests.",
                     "percentunit",
-                    (Query(f"{S.rate(contract.BUSY_SECONDS, by=DEPLOYMENT)} / {_REPLICAS}", _NAME),),
+                    (Query(S.rate_per_pod(contract.BUSY_SECONDS, DEPLOYMENT), _NAME),),
                 ),
                 Panel(
                     "KV cache",
@@ -82,7 +82,7 @@ CAPACITY: Final = Dashboard(
                     "Tokens per second and replica",
                     "Output tokens; compare models and accelerators by it.",
                     "short",
-                    (Query(f"{S.rate(contract.GENERATED_TOKENS, by=DEPLOYMENT)} / {_REPLICAS}", _NAME),),
+                    (Query(S.rate_per_pod(contract.GENERATED_TOKENS, DEPLOYMENT), _NAME),),
                 ),
                 Panel(
                     "Tokens in flight",
