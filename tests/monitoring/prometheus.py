@@ -160,7 +160,7 @@ def running(folder: Path, samples: str, configuration: str = "global: {}\n") -> 
             _wait_until_ready(f"http://127.0.0.1:{port}", process, folder / "log")
             yield Prometheus(f"http://127.0.0.1:{port}")
         finally:
-            process.terminate()
+            process.kill()  # its data is not kept, and writing a head of many series took it more than 20 s
             process.wait(timeout=20)
 
 
