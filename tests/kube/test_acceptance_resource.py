@@ -15,7 +15,7 @@ from sluice_operator.cluster.client import Key, Object
 from sluice_operator.cluster.kinds import path
 from tests.kube.api_server import ApiServer
 from tests.kube.specs import BASE
-from tests.kube.world import World, document, in_worlds
+from tests.kube.world import RESTORED, World, document, in_worlds
 
 DATA = Path(__file__).parents[1] / "data/kubernetes"
 REFUSED = yaml.safe_load((DATA / "refused.yaml").read_text())
@@ -24,7 +24,6 @@ REFUSED = yaml.safe_load((DATA / "refused.yaml").read_text())
 ANSWERS = DATA / "refusals_of_the_api_server.yaml"
 KNOWN: dict[str, str] = yaml.safe_load(ANSWERS.read_text()) if ANSWERS.exists() else {}
 ONE_PASS = 1
-RESTORED = 30.0  # seconds within which a child is restored
 FLIPS = 100
 PASS_EVERY = 5  # flips: 10 s of flips have 20 passes, half a second apart
 ENGINE_LABELS: Object = {contract.LABEL_NAME: contract.ENGINE_APP, contract.LABEL_INSTANCE: "chat"}
@@ -163,15 +162,13 @@ def test_row_a_child_edited_or_deleted_by_hand_is_restored_and_foreign_fields_st
     async def story(make: Callable[[], World]) -> None:
         world = make()
         await world.create(BASE)
-        operator = await world.settle()
+        await world.settle()
         before = await world.state()
         service, deployment = (path(kind, world.namespace, "chat") for kind in ("Service", "Deployment"))
         await world.send("PATCH", service, {"spec": {"selector": {contract.LABEL_INSTANCE: "nowhere"}}}, MERGE)
         await world.send("PATCH", deployment, {"metadata": {"annotations": {"example.com/kept": "yes"}}}, MERGE)
         await world.send("DELETE", path("PodDisruptionBudget", world.namespace, "chat"))
-        for _ in range(int(RESTORED / operator.context.settings.interval)):
-            world.clock.now += operator.context.settings.interval
-            await operator.reconcile(world.key)
+        await world.pass_for(RESTORED)
         after = await world.state()
         assert after["Deployment chat"]["metadata"]["annotations"].pop("example.com/kept") == "yes"
         assert after == before

@@ -16,11 +16,9 @@ from sluice_operator.render import names
 from tests.kube.api_server import ApiServer, NoApiServer, controllers
 from tests.kube.helm import wait_until
 from tests.kube.specs import BASE
-from tests.kube.world import World, in_worlds
+from tests.kube.world import INTERVAL, RESTORED, World, in_worlds
 from tests.operator.fake_cluster import KEY_OF_OPERATOR
 
-RESTORED = 30.0  # seconds within which a child is restored
-INTERVAL = 5.0  # seconds between two passes without an event
 MERGE = "application/merge-patch+json"
 SECRET = "SECRET"  # stands for the name of the Secret, which is another one for each resource
 # What another writer changes of a child.
@@ -84,13 +82,11 @@ def test_row_children_that_another_writer_deletes_or_changes_are_restored(
     async def story(make: Callable[[], World]) -> None:
         world = make()
         await world.create(BASE)
-        operator = await world.settle()
+        await world.settle()
         before = await everything(world)
         for child, change in changes:
             await act(world, child, change)
-        for _ in range(int(RESTORED / INTERVAL)):
-            world.clock.now += INTERVAL
-            await operator.reconcile(world.key)
+        await world.pass_for(RESTORED)
         assert await everything(world) == before
 
     in_worlds(crd, story)
@@ -101,18 +97,14 @@ def test_each_child_is_restored_again_and_again_and_then_nothing_is_written(crd:
     async def story(make: Callable[[], World]) -> None:
         world = make()
         await world.create(BASE)
-        operator = await world.settle()
+        await world.settle()
         before = await everything(world)
         for change in [change for its, change in CHANGES if its == child] * 2:
             await act(world, child, change)
-            for _ in range(int(RESTORED / INTERVAL)):
-                world.clock.now += INTERVAL
-                await operator.reconcile(world.key)
+            await world.pass_for(RESTORED)
             assert await everything(world) == before
         written = len(world.client.writes)
-        for _ in range(int(RESTORED / INTERVAL)):
-            world.clock.now += INTERVAL
-            await operator.reconcile(world.key)
+        await world.pass_for(RESTORED)
         assert world.client.writes[written:] == ()
 
     in_worlds(crd, story)

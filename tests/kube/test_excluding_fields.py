@@ -9,10 +9,8 @@ from sluice_operator.cluster.client import Object
 from sluice_operator.cluster.kinds import path
 from tests.kube.api_server import ApiServer
 from tests.kube.specs import BASE
-from tests.kube.world import World, in_worlds
+from tests.kube.world import RESTORED, World, in_worlds
 
-INTERVAL: Final = 5.0  # seconds between two passes without an event
-RESTORED: Final = 30.0  # seconds within which a child is restored
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 PORT: Final = {"name": "http", "port": 80, "targetPort": "http"}
 # The API server takes the change, and refuses ours beside it.
@@ -25,13 +23,6 @@ CHANGES: Final[dict[str, Object]] = {
     },
 }
 OFF: Final = BASE | {"scaling": {"mode": "Off"}}
-
-
-async def pass_for(world: World, seconds: float) -> None:
-    assert world.process is not None
-    for _ in range(int(seconds / INTERVAL)):
-        world.clock.now += INTERVAL
-        await world.process.reconcile(world.key)
 
 
 async def edit(world: World, child: str, change: Object) -> None:
@@ -58,10 +49,10 @@ def test_row_a_child_with_a_field_that_excludes_ours_is_restored_and_keeps_label
         before = await world.state()
         for _ in range(2):
             await edit(world, child, CHANGES[child])
-            await pass_for(world, RESTORED)
+            await world.pass_for(RESTORED)
             assert await without_label(world, child) == before
         written = len(world.client.writes)
-        await pass_for(world, RESTORED)
+        await world.pass_for(RESTORED)
         assert world.client.writes[written:] == ()
 
     in_worlds(crd, story)
@@ -74,7 +65,7 @@ def test_a_count_that_the_operator_leaves_to_others_stays_with_them(crd: ApiServ
         await world.settle()
         change = CHANGES["Deployment chat"]["spec"] | {"replicas": 3}
         await edit(world, "Deployment chat", {"spec": change})
-        await pass_for(world, RESTORED)
+        await world.pass_for(RESTORED)
         live = await world.child("Deployment", "chat")
         volumes = {each["name"]: each for each in live["spec"]["template"]["spec"]["volumes"]}
         assert "hostPath" not in volumes["tmp"] and "emptyDir" in volumes["tmp"]

@@ -43,6 +43,8 @@ CHILDREN: Final = (
 )
 PASSES: Final = 6  # until a changed spec is carried out; the test of the fixpoint shows that it suffices
 PASS_SECONDS: Final = 60.0  # between two passes, so that the windows of the law end
+INTERVAL: Final = 5.0  # seconds between two passes without an event
+RESTORED: Final = 30.0  # seconds within which a child is restored
 STALE: Final = (404, 409)  # answers to a write that was judged by an old state; the next pass repeats it
 _VOLATILE: Final = ("creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "uid")
 
@@ -160,6 +162,13 @@ class World:
         """A condition of a resource."""
         conditions = (await self.child(contract.KIND, name))["status"]["conditions"]
         return next(dict(each) for each in conditions if each["type"] == kind)
+
+    async def pass_for(self, seconds: float) -> None:
+        """Run the passes of the newest process that come within so many seconds without an event."""
+        assert self.process is not None
+        for _ in range(int(seconds / INTERVAL)):
+            self.clock.now += INTERVAL
+            await self.process.reconcile(self.key)
 
     async def settle(self, reconciler: Reconciler | None = None, passes: int = PASSES) -> Reconciler:
         """Run passes, of a new process unless one is given, and return it.

@@ -19,10 +19,7 @@ def write_token(store: ObjectStore, namespace: str, template: Object, files: Pod
     name = admin_secret_name(template)
     if name is None:
         return
-    secret = store.get("Secret", namespace, name)
-    if secret is None:
-        raise LocalError(f'secret "{name}" not found')
-    write_private(files.token, secret_value(secret, contract.ADMIN_TOKEN_KEY))
+    write_private(files.token, secret_value(_found(store, "Secret", namespace, name), contract.ADMIN_TOKEN_KEY))
 
 
 def write_targets(store: ObjectStore, namespace: str, template: Object, files: PodFiles) -> None:
@@ -30,11 +27,15 @@ def write_targets(store: ObjectStore, namespace: str, template: Object, files: P
     name = targets_name(template)
     if name is None:
         return
-    found = store.get("ConfigMap", namespace, name)
-    if found is None:
-        raise LocalError(f'configmap "{name}" not found')
-    data = found.get("data") or {}
+    data = _found(store, "ConfigMap", namespace, name).get("data") or {}
     for path, key in ((files.targets, contract.TARGETS_FILE), (files.revision, contract.REVISION_FILE)):
         content = str(data.get(key, "")).encode()
         if key in data and (not path.exists() or path.read_bytes() != content):
             replace_file(path, content)
+
+
+def _found(store: ObjectStore, kind: str, namespace: str, name: str) -> Object:
+    found = store.get(kind, namespace, name)
+    if found is None:
+        raise LocalError(f'{kind.lower()} "{name}" not found')
+    return found
