@@ -12,7 +12,9 @@
 
 #include "pool.h"
 
-#define TILE_ROWS 32 /* target, if a KV head has fewer query heads */
+/* Targets, if a KV head has fewer query heads; with float32 a multiple of three registers of rows (many_rows.h). */
+#define TILE_ROWS 32
+#define TILE_ROWS_FLOAT 48
 #define TILES_PER_THREAD 4 /* minimum for single tokens, so that threads finish together */
 
 int attention_fits(const struct work *work) {
@@ -22,7 +24,8 @@ int attention_fits(const struct work *work) {
 
 static int64_t tokens_of_tile(const struct work *work) {
     const int64_t group = work->heads / work->kv_heads;
-    return group >= TILE_ROWS ? 1 : TILE_ROWS / group;
+    const int64_t most = work->bf16 ? TILE_ROWS : TILE_ROWS_FLOAT;
+    return group >= most ? 1 : most / group;
 }
 
 /* KV heads per tile of a single token: all, or fewer if threads would be idle. */

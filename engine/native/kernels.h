@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
+#define MANY_ROWS 16 /* from this many on, lanes are rows (many_rows.h): with fewer, lanes would be unused */
 #define MAX_DIM 256
 #define ABI 7 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 

@@ -75,20 +75,12 @@ static INLINE float NAME(max)(V x) {
     return c > d ? c : d;
 }
 
-/* e^x by range reduction and a polynomial of degree 6 (Cephes expf); the error is about 2 ulp. Below -87 the result
- * is 0, above 88 it is e^88. NaN stays NaN, because every comparison with it is false. */
-static INLINE V NAME(exp)(V x) {
-    const V zero = {0};
-    V clamped = PICK(x > 88.0f, zero + 88.0f, x);
-    NAME(ints) tiny = x < -87.0f;
-    clamped = PICK(tiny, zero, clamped);
-    V scaled = clamped * 1.44269504088896341f;
-    NAME(ints) sane = scaled == scaled;
-    scaled = PICK(sane, scaled, zero);
-    V half = PICK(scaled < 0.0f, zero - 0.5f, zero + 0.5f);
-    NAME(ints) whole = __builtin_convertvector(scaled + half, NAME(ints));
-    V n = __builtin_convertvector(whole, V);
-    V r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
+/* e^x for x of at most 88, by range reduction and a polynomial of degree 6 (Cephes expf); the error is about 2 ulp.
+ * Below -87 the result is 0. NaN stays NaN. */
+static INLINE V NAME(exp_to_88)(V x) {
+    const V zero = {0}, round = zero + 12582912.0f; /* 1.5 · 2²³: a sum with it ends with the nearest integer */
+    const V shifted = x * 1.44269504088896341f + round, n = shifted - round;
+    const V r = x - n * 0.693359375f + n * 2.12194440e-4f;
     V p = zero + 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
@@ -96,11 +88,16 @@ static INLINE V NAME(exp)(V x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    NAME(ints) bits = (whole + 127) << 23;
+    NAME(ints) bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits << 23) + (127 << 23);
     V power;
     memcpy(&power, &bits, sizeof power);
-    return PICK(tiny, zero, p * power);
+    return PICK(x < -87.0f, zero, p * power);
 }
+
+/* The same for every x: above 88 it is e^88. */
+static INLINE V NAME(exp)(V x) { return NAME(exp_to_88)(PICK(x > 88.0f, (V){0} + 88.0f, x)); }
 
 /* Scalar access and rounding to the tensor's type, for remainders that do not fill a register. */
 static INLINE float NAME(get)(const void *from, int64_t index, int bf16) {

@@ -1,6 +1,7 @@
 /* All loops of one instruction set, and their table. Included by kernels.c with NAME, LANES and optionally PAIRS and QUADS. */
 #include "lanes.h"
 #include "tile.h"
+#include "many_rows.h"
 #ifdef PAIRS
 #include "pair_tile.h"
 #endif
@@ -10,6 +11,19 @@
 #include "int8.h"
 #include "product.h"
 #include "rows.h"
+
+/* Calls a loop with constant sizes for common head dimensions. */
+#define DISPATCH(loop)                                            \
+    do {                                                          \
+        if (work->bf16)                                           \
+            loop(work, layer, &one, (int)work->dim, 1);           \
+        else if (work->dim == 64)                                 \
+            loop(work, layer, &one, 64, 0);                       \
+        else if (work->dim == 128)                                \
+            loop(work, layer, &one, 128, 0);                      \
+        else                                                      \
+            loop(work, layer, &one, (int)work->dim, 0);           \
+    } while (0)
 
 /* Dispatches a tile to its loop, with constant sizes for common head dimensions. */
 static void NAME(run_tile)(const struct work *work, const struct layer *layer, const struct tile *tile) {
@@ -24,23 +38,13 @@ static void NAME(run_tile)(const struct work *work, const struct layer *layer, c
         return;
     }
 #endif
+    const int64_t rows = tile->count * (work->heads / work->kv_heads);
     struct tile one = *tile;
     for (; one.kv_head < tile->kv_head + tile->heads; one.kv_head++) {
-        if (work->bf16) {
-            if (work->dim == 64)
-                NAME(body)(work, layer, &one, 64, 1);
-            else if (work->dim == 128)
-                NAME(body)(work, layer, &one, 128, 1);
-            else
-                NAME(body)(work, layer, &one, (int)work->dim, 1);
-        } else {
-            if (work->dim == 64)
-                NAME(body)(work, layer, &one, 64, 0);
-            else if (work->dim == 128)
-                NAME(body)(work, layer, &one, 128, 0);
-            else
-                NAME(body)(work, layer, &one, (int)work->dim, 0);
-        }
+        if (rows >= MANY_ROWS)
+            DISPATCH(NAME(many_body));
+        else
+            DISPATCH(NAME(body));
     }
 }
 

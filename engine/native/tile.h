@@ -1,4 +1,4 @@
-/* One tile of paged attention: up to MAX_ROWS query rows of one KV head over all their visible keys.
+/* One tile of paged attention with few query rows: fewer than MANY_ROWS of one KV head over all their visible keys.
  *
  * Included once per instruction set, after lanes.h. Keys are processed LANES at a time.
  *
@@ -27,10 +27,10 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
     const int group = (int)(work->heads / work->kv_heads), rows = tile->count * group, lanes = dim / LANES, item = bf16 ? 2 : 4;
     const int64_t last = tile->position + tile->count - 1, stride = work->kv_heads * (int64_t)dim;
     const int64_t *table = work->tables + work->table_first[tile->row];
-    float query[MAX_ROWS * MAX_DIM] ALIGNED, out[MAX_ROWS * MAX_DIM] ALIGNED;
-    float keys[LANES * MAX_DIM] ALIGNED, values[LANES * MAX_DIM] ALIGNED, turned[LANES * MAX_DIM] ALIGNED;
-    V weights[MAX_ROWS], sums[MAX_ROWS];
-    float highest[MAX_ROWS];
+    float query[MANY_ROWS * MAX_DIM] ALIGNED, out[MANY_ROWS * MAX_DIM] ALIGNED;
+    float keys[LANES * MAX_DIM] ALIGNED, values[LANES * MAX_DIM] ALIGNED;
+    V weights[MANY_ROWS], sums[MANY_ROWS];
+    float highest[MANY_ROWS];
 
     for (int r = 0; r < rows; r++) {
         int64_t token = tile->token + r / group, head = tile->kv_head * group + r % group;
@@ -69,39 +69,15 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
                 memcpy(keys + j * dim + LANES * l, &k, sizeof k);
                 memcpy(values + j * dim + LANES * l, &v, sizeof v);
             }
-        const int many = rows >= 8; /* above this, a transpose costs less than horizontal sums */
-        if (many)
-            for (int d = 0; d < dim; d++)
-                for (int j = 0; j < LANES; j++)
-                    turned[d * LANES + j] = j < count ? keys[j * dim + d] : 0.0f;
-        if (many) {
-            int r = 0;
-            for (; r + 4 <= rows; r += 4) { /* four rows share each load of a key */
-                V a = {0}, b = {0}, c = {0}, e = {0};
-                for (int d = 0; d < dim; d++) {
-                    const V key = *(const V *)(turned + d * LANES);
-                    a += query[r * dim + d] * key, b += query[(r + 1) * dim + d] * key;
-                    c += query[(r + 2) * dim + d] * key, e += query[(r + 3) * dim + d] * key;
-                }
-                weights[r] = a, weights[r + 1] = b, weights[r + 2] = c, weights[r + 3] = e;
+        for (int r = 0; r < rows; r++) {
+            float dots[LANES] ALIGNED = {0};
+            for (int j = 0; j < count; j++) {
+                V dot = {0};
+                for (int l = 0; l < lanes; l++)
+                    dot += *(const V *)(query + r * dim + LANES * l) * *(const V *)(keys + j * dim + LANES * l);
+                dots[j] = NAME(sum)(dot);
             }
-            for (; r < rows; r++) {
-                V a = {0};
-                for (int d = 0; d < dim; d++)
-                    a += query[r * dim + d] * *(const V *)(turned + d * LANES);
-                weights[r] = a;
-            }
-        } else {
-            for (int r = 0; r < rows; r++) {
-                float dots[LANES] ALIGNED = {0};
-                for (int j = 0; j < count; j++) {
-                    V dot = {0};
-                    for (int l = 0; l < lanes; l++)
-                        dot += *(const V *)(query + r * dim + LANES * l) * *(const V *)(keys + j * dim + LANES * l);
-                    dots[j] = NAME(sum)(dot);
-                }
-                memcpy(&weights[r], dots, sizeof dots);
-            }
+            memcpy(&weights[r], dots, sizeof dots);
         }
         for (int r = 0; r < rows; r++) {
             V scores = weights[r];

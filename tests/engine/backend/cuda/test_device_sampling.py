@@ -162,8 +162,9 @@ def test_grammars_beside_other_requests_get_the_tokens_of_the_engines_sampler(ti
         return texts[-1]
 
     watched = compare(tiny_model, load)
-    assert watched.capture.replays > 50 < watched.masked
-    assert len(texts[0]["grammar-0"]) > 8
+    longest = max(len(texts[0][f"grammar-{index}"]) for index in range(3))
+    assert watched.capture.replays > 50
+    assert watched.masked >= longest - 1 > 8  # the first token is a prefill's
 
 
 def test_the_graph_of_a_step_with_grammars_is_enqueued_before_the_preceding_step_has_ended(tiny_model: Path) -> None:
