@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "attention.h"
+#include "attention/attention.h"
 #include "pool.h"
 
 #define PHASES_OF_LAYER 10

@@ -1,9 +1,9 @@
 /* All loops of one instruction set, and their table. Included by kernels.c with NAME, LANES and optionally PAIRS and QUADS. */
 #include "lanes.h"
-#include "tile.h"
-#include "many_rows.h"
+#include "attention/few_rows.h"
+#include "attention/many_rows.h"
 #ifdef PAIRS
-#include "pair_tile.h"
+#include "attention/pair_tile.h"
 #endif
 #define COLUMNS 2 /* registers per panel row: BLOCK_ROWS × COLUMNS sums must stay in registers */
 #define BLOCK_ROWS (LANES == 16 ? 12 : 6) /* rows of a product that share each register of the weight */

@@ -1,10 +1,10 @@
 /* One tile of paged attention with many query rows: tokens of a chunk, or the query heads of one KV head.
  *
- * Included once per instruction set, after tile.h. Query rows are the lanes: queries, weights and sums are stored
+ * Included once per instruction set, after few_rows.h. Query rows are the lanes: queries, weights and sums are stored
  * [..., rows], and an element of a key or value is multiplied with a register of rows. So no key is transposed, and
  * softmax needs nothing across lanes.
  *
- * Softmax is computed online as in tile.h, KEYS keys at a time. A NaN reaches every row that attends to it.
+ * Softmax is computed online as in few_rows.h, KEYS keys at a time. A NaN reaches every row that attends to it.
  */
 #define KEYS 64 /* keys per update of the softmax */
 #define EACH 4  /* keys, or elements of values, that share a register of rows */

@@ -1,4 +1,4 @@
-/* A tile of paged attention for processors that multiply pairs of bf16. It computes the same sums as tile.h without
+/* A tile of paged attention for processors that multiply pairs of bf16. It computes the same sums as few_rows.h without
  * widening keys and values. Included by section.h if PAIRS is defined. Weights are rounded to bf16 before the
  * product with the values, as in torch; their sum is not rounded. The head dimension is a multiple of 32. */
 

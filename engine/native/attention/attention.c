@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool.h"
+#include "../pool.h"
 
 /* Targets, if a KV head has fewer query heads; with float32 a multiple of three registers of rows (many_rows.h). */
 #define TILE_ROWS 32

@@ -1,7 +1,7 @@
 /* Paged attention over one step, split into tiles that threads take one by one. */
 #ifndef SLUICE_ATTENTION_H
 #define SLUICE_ATTENTION_H
-#include "kernels.h"
+#include "../kernels.h"
 
 /* Whether this code supports these sizes. */
 int attention_fits(const struct work *work);
