@@ -1,5 +1,5 @@
 """`python -m sluice`."""
 
-from sluice.cli import app
+from sluice.cli import main
 
-app()
+main()

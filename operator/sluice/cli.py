@@ -5,6 +5,7 @@ packages that it needs. Exit codes: 0 done, 1 failed, 2 bad input (one sentence 
 78 the engine can never serve as configured.
 """
 
+import errno
 import importlib
 import io
 import sys
@@ -48,6 +49,17 @@ for _name in COMMANDS:
     importlib.import_module(f"sluice.commands.{_name}").register(app)
 
 
+def main(prog_name: str | None = None) -> None:
+    """`sluice`. A full disk ends it with a sentence: stdout may lead to one in every command."""
+    try:
+        app(prog_name=prog_name)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        sys.exit(f"Error: {error.strerror}{where}. Free some space, or write elsewhere.")
+
+
 def plugin() -> None:
     """`kubectl-sluice`, which kubectl runs as `kubectl sluice`; its help shows the name that the user typed."""
-    app(prog_name="kubectl sluice")
+    main("kubectl sluice")
