@@ -27,6 +27,7 @@ from tests.bench import (
 from tests.bench.http_process.measure import PARTS as HTTP_PROCESS
 from tests.bench.longprompt.behind_report import report as behind
 from tests.bench.longprompt.report import report as longprompt
+from tests.bench.serving.report import report as serving
 from tests.bench.show import Part
 from tests.bench.step_cost.report import report as step_cost
 from tests.bench.throughput.measure import LOAD_64, SPREAD_192
@@ -37,6 +38,7 @@ STORED = Path(__file__).parent / "results" / "bench.json"
 PARTS: Sequence[Part] = (
     Part("throughput", lambda out, say: throughput(LOAD_64, out, say)),
     Part("spread", lambda out, say: throughput(SPREAD_192, out, say)),
+    Part("serving", serving),
     Part("batching", batching.report),
     Part("longprompt", longprompt),
     Part("behind", behind),

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from sluice_engine.pulled import pull
 from tests.bench import processor
 from tests.bench.longprompt.behind import CASES, ITL, LONG, SHORT, SHORTS, Case, Found
 from tests.bench.longprompt.lines import measured
 from tests.bench.longprompt.report import p99
-from tests.bench.longprompt.smollm2 import ensure
 from tests.bench.row import Report, Row, at_most
 
 MOST_SHORT = 1.0  # s, TTFT of a short prompt
@@ -21,7 +21,13 @@ MOST_ITL = 1.1  # times the target, p99 of the streams
 def report(out: Path, say: Callable[[str], None], cases: Sequence[Case] = CASES) -> Report:
     """Every case once, on SmolLM2. Those with short prompts need the one without in `cases`."""
     say("SmolLM2-135M-Instruct")
-    command = [sys.executable, "-m", "tests.bench.longprompt.behind", str(ensure()), str(processor.describe().cores)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.longprompt.behind",
+        str(pull("smollm2")),
+        str(processor.describe().cores),
+    ]
     command.append(json.dumps([asdict(each) for each in cases]))
     lines = measured(command, len(cases), out / "bench-behind.log", lambda n: say(f"case {n} of {len(cases)}"))
     found = {each.case: each for each in map(Found.read, lines)}

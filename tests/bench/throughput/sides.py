@@ -25,11 +25,12 @@ def _here() -> str:
     return sys.executable
 
 
-def _vllm() -> str:
+def vllm_python() -> str:
+    """The interpreter that has vLLM, installed on first use. Raises PeerUnavailable."""
     return os.environ.get("SLUICE_BENCH_VLLM_PYTHON") or str(peer_venv.ensure())
 
 
-def _every_core(python: str) -> Mapping[str, str]:
+def every_core(python: str) -> Mapping[str, str]:
     """Bind vLLM to all cores; by default it leaves one to its scheduler.
 
     This needs Intel's OpenMP, which its wheel contains.
@@ -47,8 +48,8 @@ SIDES: Mapping[str, Side] = {
     side.name: side
     for side in (
         Side("ours", "Sluice", _module("ours"), _here),
-        Side("vllm", "vLLM, CPU build", _module("vllm"), _vllm),
-        Side("vllm-cores", "vLLM, CPU build, told to use all cores", _module("vllm"), _vllm, _every_core),
+        Side("vllm", "vLLM, CPU build", _module("vllm"), vllm_python),
+        Side("vllm-cores", "vLLM, CPU build, told to use all cores", _module("vllm"), vllm_python, every_core),
         Side("static", "transformers, static batches of 16", _module("static"), _here, batch=16),
         Side("continuous", "transformers, continuous batching", _module("continuous"), _here),
     )

@@ -1,0 +1,53 @@
+"""The servers of the comparison over HTTP and how each is started."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sluice import contract
+from tests.bench.server import free_ports
+from tests.bench.serving.server import Server
+from tests.bench.throughput.side_vllm import KV_GIBIBYTES
+from tests.bench.throughput.sides import every_core, vllm_python
+
+NAME: Final = "smollm2"
+MOST_TOKENS: Final = 8192  # of a prompt and its answer
+NO_TARGET: Final = "1e6"  # ms
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One server of the comparison."""
+
+    name: str
+    title: str
+    start: Callable[[Path, str, int, Path], Server]  # (model, dtype, requests at once, log); raises PeerUnavailable
+
+
+def _sluice(model: Path, dtype: str, at_once: int, log: Path) -> Server:
+    port, admin_port = free_ports(2)
+    command = [sys.executable, "-m", "sluice", "serve", str(model), "--served-name", NAME, "--dtype", dtype]
+    command += ["--port", str(port), "--admin-port", str(admin_port), "--max-model-length", str(MOST_TOKENS)]
+    command += ["--ttft-ms", NO_TARGET, "--itl-ms", NO_TARGET, "--concurrency-min", str(at_once)]
+    return Server(command, {}, port, contract.PATH_HEALTH, log)
+
+
+def _vllm(environment: Callable[[str], Mapping[str, str]]) -> Callable[[Path, str, int, Path], Server]:
+    def start(model: Path, dtype: str, _: int, log: Path) -> Server:
+        python, (port,) = vllm_python(), free_ports(1)
+        command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--dtype", dtype]
+        command += ["--served-model-name", NAME, "--port", str(port), "--max-model-len", str(MOST_TOKENS)]
+        more = {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", KV_GIBIBYTES)}
+        return Server(command, more | dict(environment(python)), port, "/health", log)
+
+    return start
+
+
+OURS: Final = Side("ours", "Sluice", _sluice)
+PEERS: Final = (
+    Side("vllm", "vLLM, CPU build", _vllm(lambda _: {})),
+    Side("vllm-cores", "vLLM, CPU build, told to use all cores", _vllm(every_core)),
+)
