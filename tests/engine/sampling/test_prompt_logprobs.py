@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from sluice_engine import SamplingParams, messages
+from sluice_engine.backend.cpu import native
 from sluice_engine.backend.cpu.decoder import NativeDecoder
 from sluice_engine.core import startup
 from sluice_engine.core.engine import EngineLoop
@@ -184,8 +185,10 @@ def test_the_logits_of_a_step_and_the_table_beside_them_are_bounded(
     assert max(steps) == 50 and max(tables) == logprobs.ROWS_AT_ONCE
 
 
-def test_the_compiled_decoder_gives_them_in_bfloat16(tiny_llama: Path, library: Path) -> None:
+def test_the_compiled_decoder_gives_them_in_bfloat16(tiny_llama: Path, library: Path, best_level: int) -> None:
     assert library.exists()
+    if best_level < max(native.LEVELS):
+        pytest.skip(f"this processor has no {native.LEVELS[max(native.LEVELS)]}")
     engine = EngineLoop(options(tiny_llama, dtype="bfloat16"))
     assert isinstance(engine.model.module.forward, NativeDecoder)
     reference, prompts = Reference(tiny_llama, torch.bfloat16), prompts_of(11, 4, 90)

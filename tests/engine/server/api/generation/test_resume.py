@@ -22,7 +22,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "seeded": (CHAT, {"messages": QUESTION, "temperature": 1.3, "seed": 7}),
     "penalties": (
         COMPLETIONS,
-        {"prompt": "a cache", "temperature": 0, "frequency_penalty": 1.5, "presence_penalty": 0.5, "repetition_penalty": 1.2},
+        {"prompt": "a cache", "temperature": 0, "frequency_penalty": 1.5, "presence_penalty": 0.5, "repetition_penalty": 1.2, "ignore_eos": True},
     ),
     "minimum": (COMPLETIONS, {"prompt": "a cache", "seed": 3, "min_tokens": 12, "ignore_eos": False}),
     "usage": (CHAT, {"messages": QUESTION, "temperature": 0, "stream_options": {"include_usage": True}}),
