@@ -77,8 +77,9 @@ def report(out: Path, say: Say, short: Load = SHORT, rounds: int = ROUNDS) -> Re
         for turn in range(1, rounds + 1):
             for side, server in servers:
                 say(f"round {turn} of {rounds}: {side.title}")
-                for load, results in zip((short, LONG), found[side.name], strict=True):
-                    results.append(measure(server, load, turn, model, python))
+                for number, (load, results) in enumerate(zip((short, LONG), found[side.name], strict=True)):
+                    seed = 2 * turn + number  # of its own: prompts of one seed begin alike
+                    results.append(measure(server, load, seed, model, python))
     data = {name: [[asdict(each) for each in results] for results in loads] for name, loads in found.items()}
     return Report(rows(found), {"dtype": dtype, "short": asdict(short), "long": asdict(LONG), "sides": data})
 
