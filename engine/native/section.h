@@ -65,6 +65,7 @@ static const struct kernels NAME(kernels) = {
 #endif
 };
 
+#undef DISPATCH
 #undef V
 #undef WIDTH
 #undef COLUMNS

@@ -49,9 +49,9 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-async def wait_ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+async def wait_ready(process: asyncio.subprocess.Process, url: str, log: Path, seconds: float = START_SECONDS) -> None:
     """Return once `url` answers with 200. Raises ServerFailed."""
-    until = time.monotonic() + START_SECONDS
+    until = time.monotonic() + seconds
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
         while process.returncode is None and time.monotonic() < until:
             try:
@@ -62,7 +62,7 @@ async def wait_ready(process: asyncio.subprocess.Process, url: str, log: Path) -
                 pass  # not listening yet
             await asyncio.sleep(0.2)
     raise ServerFailed(
-        f"the server was not ready within {START_SECONDS:.0f} s (exit code {process.returncode}); its log is {log}"
+        f"the server was not ready within {seconds:.0f} s (exit code {process.returncode}); its log is {log}"
     )
 
 

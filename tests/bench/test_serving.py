@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.server import free_ports
+from tests.bench.server import ServerFailed, free_ports
 from tests.bench.serving.report import Found, rows
-from tests.bench.serving.server import Server, ServerFailed
+from tests.bench.serving.server import Command, started
 
 
 def found(*runs: tuple[float, float, float]) -> tuple[list[Found], list[Found]]:
@@ -24,12 +24,9 @@ def test_medians_are_compared_with_the_better_peer_of_each_figure() -> None:
     assert (long.value, long.met) == ("1 ×", True)
 
 
-def test_a_server_that_ends_before_it_is_ready_is_reported_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_server_that_ends_before_it_is_ready_is_reported_with_its_last_words(tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    command = [sys.executable, "-c", "import sys; sys.exit('no such model')"]
-    server = Server(command, {}, port, "/health", tmp_path / "log")
-    try:
-        with pytest.raises(ServerFailed, match="no such model"):
-            server.wait_ready()
-    finally:
-        server.close()
+    command = Command([sys.executable, "-c", "import sys; sys.exit('no such model')"], port, "/health", {})
+    with pytest.raises(ServerFailed, match="no such model"):
+        async with started(command, tmp_path / "log"):
+            pass

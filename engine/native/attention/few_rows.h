@@ -22,6 +22,16 @@ static INLINE V NAME(hide)(V scores, int count, int64_t oldest, int64_t newest) 
     return PICK(index > end, (V){0} - INFINITY, scores);
 }
 
+/* Caps and masks the scores of up to LANES keys, the first at position `at`, for a query at `position`. */
+static INLINE V NAME(limit)(const struct layer *layer, V scores, int64_t at, int count, int64_t position) {
+    const int64_t oldest = layer->window > 0 ? position - layer->window + 1 : 0;
+    if (layer->softcap > 0)
+        scores = NAME(cap)(scores, layer->softcap);
+    if (count < LANES || at + count - 1 > position || at < oldest)
+        scores = NAME(hide)(scores, count, oldest - at, position - at);
+    return scores;
+}
+
 static INLINE void NAME(body)(const struct work *work, const struct layer *layer, const struct tile *tile,
                               const int dim, const int bf16) {
     const int group = (int)(work->heads / work->kv_heads), rows = tile->count * group, lanes = dim / LANES, item = bf16 ? 2 : 4;
@@ -80,13 +90,7 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
             memcpy(&weights[r], dots, sizeof dots);
         }
         for (int r = 0; r < rows; r++) {
-            V scores = weights[r];
-            if (layer->softcap > 0)
-                scores = NAME(cap)(scores, layer->softcap);
-            const int64_t position = tile->position + r / group;
-            const int64_t oldest = layer->window > 0 ? position - layer->window + 1 : 0;
-            if (count < LANES || at + count - 1 > position || at < oldest)
-                scores = NAME(hide)(scores, count, oldest - at, position - at);
+            const V scores = NAME(limit)(layer, weights[r], at, count, tile->position + r / group);
             const float top = NAME(max)(scores);
             if (top > highest[r]) {
                 const float shrink = highest[r] == -INFINITY ? 0.0f : expf(highest[r] - top);

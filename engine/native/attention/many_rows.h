@@ -4,7 +4,8 @@
  * [..., rows], and an element of a key or value is multiplied with a register of rows. So no key is transposed, and
  * softmax needs nothing across lanes.
  *
- * Softmax is computed online as in few_rows.h, KEYS keys at a time. A NaN reaches every row that attends to it.
+ * Softmax is computed online as in few_rows.h, KEYS keys at a time. A NaN reaches every row that attends to it, and may
+ * reach the tokens before it in the same tile, because its value is multiplied with their weights of 0.
  */
 #define KEYS 64 /* keys per update of the softmax */
 #define EACH 4  /* keys, or elements of values, that share a register of rows */
@@ -69,7 +70,7 @@ static __attribute__((noinline)) void NAME(product_of_rows)(const float *from, i
 
 struct NAME(many) { /* state of a tile between keys; `stride` rows, of which the last are padding */
     int registers, stride;
-    int64_t position[MAX_ROWS];             /* of each row's token */
+    int64_t position[MAX_ROWS];              /* of each row's token */
     float query[MAX_DIM * MAX_ROWS] ALIGNED; /* [dim, stride], scaled */
     float out[MAX_DIM * MAX_ROWS] ALIGNED;   /* [dim, stride] */
     V sums[MAX_ROWS / LANES], highest[MAX_ROWS / LANES];

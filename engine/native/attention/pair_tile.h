@@ -125,13 +125,7 @@ static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile,
     if (row < rows)
         NAME(scores)(query + row * dim, dim, pairs->keys, 1, weights + row);
     for (int r = 0; r < rows; r++) {
-        V scores = weights[r] * layer->scale;
-        if (layer->softcap > 0)
-            scores = NAME(cap)(scores, layer->softcap);
-        const int64_t position = tile->position + r / group;
-        const int64_t oldest = layer->window > 0 ? position - layer->window + 1 : 0;
-        if (count < LANES || at + count - 1 > position || at < oldest)
-            scores = NAME(hide)(scores, count, oldest - at, position - at);
+        const V scores = NAME(limit)(layer, weights[r] * layer->scale, at, count, tile->position + r / group);
         float *highest = &state->highest[first + r], top = _mm512_reduce_max_ps((__m512)scores);
         if (top > *highest) {
             const float shrink = *highest == -INFINITY ? 0.0f : expf(*highest - top);

@@ -4,20 +4,22 @@ Two loads of random tokens, fresh in each round: requests of 128 + 128 tokens, 3
 tokens. All servers stay loaded and take turns; the medians of the rounds are compared.
 """
 
+import asyncio
 import json
 import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from sluice_engine.pulled import pull
 from tests.bench import processor
+from tests.bench.process_group import last_words
 from tests.bench.row import Report, Row, at_least, at_most
-from tests.bench.serving.server import Server
+from tests.bench.serving.server import Server, started
 from tests.bench.serving.sides import NAME, OURS, PEERS, Side
 from tests.bench.throughput.measure import BFLOAT16_FLAGS
 from tests.bench.throughput.sides import vllm_python
@@ -58,33 +60,39 @@ class LoadFailed(Exception):
     """The load tool failed, or not every request was answered; the message has the reason."""
 
 
-def report(out: Path, say: Say, short: Load = SHORT, rounds: int = ROUNDS) -> Report:
+def report(out: Path, say: Say) -> Report:
     """Rows of each side and the bars against the better vLLM. Raises PeerUnavailable, ServerFailed and LoadFailed."""
     say("SmolLM2-135M-Instruct and vLLM")
     model, python = pull(NAME), vllm_python()
     dtype = "bfloat16" if BFLOAT16_FLAGS & set(processor.describe().flags) else "float32"
+    found = asyncio.run(_found(model, dtype, python, out, say))
+    data = {name: [[asdict(each) for each in results] for results in loads] for name, loads in found.items()}
+    return Report(rows(found), {"dtype": dtype, "short": asdict(SHORT), "long": asdict(LONG), "sides": data})
+
+
+async def _found(
+    model: Path, dtype: str, python: str, out: Path, say: Say
+) -> dict[str, tuple[list[Found], list[Found]]]:
     sides = (OURS, *PEERS)
     found: dict[str, tuple[list[Found], list[Found]]] = {side.name: ([], []) for side in sides}
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         servers: list[tuple[Side, Server]] = []
         for side in sides:
             say(f"starting and warming {side.title}")
-            server = side.start(model, dtype, short.at_once, out / f"bench-serving-{side.name}.log")
-            stack.callback(server.close)
-            server.wait_ready()
-            measure(server, WARM_UP, 0, model, python)
+            command, log = side.command(model, dtype, SHORT.at_once), out / f"bench-serving-{side.name}.log"
+            server = await stack.enter_async_context(started(command, log))
+            await measure(server, WARM_UP, 0, model, python)
             servers.append((side, server))
-        for turn in range(1, rounds + 1):
+        for turn in range(1, ROUNDS + 1):
             for side, server in servers:
-                say(f"round {turn} of {rounds}: {side.title}")
-                for number, (load, results) in enumerate(zip((short, LONG), found[side.name], strict=True)):
+                say(f"round {turn} of {ROUNDS}: {side.title}")
+                for number, (load, results) in enumerate(zip((SHORT, LONG), found[side.name], strict=True)):
                     seed = 2 * turn + number  # of its own: prompts of one seed begin alike
-                    results.append(measure(server, load, seed, model, python))
-    data = {name: [[asdict(each) for each in results] for results in loads] for name, loads in found.items()}
-    return Report(rows(found), {"dtype": dtype, "short": asdict(short), "long": asdict(LONG), "sides": data})
+                    results.append(await measure(server, load, seed, model, python))
+    return found
 
 
-def measure(server: Server, load: Load, seed: int, model: Path, python: str) -> Found:
+async def measure(server: Server, load: Load, seed: int, model: Path, python: str) -> Found:
     """One run of the load tool. Raises LoadFailed."""
     with tempfile.TemporaryDirectory() as scratch, server.running():
         command = [python, str(LOAD_TOOL), "--backend", "openai", "--base-url", f"http://127.0.0.1:{server.port}"]
@@ -92,9 +100,17 @@ def measure(server: Server, load: Load, seed: int, model: Path, python: str) -> 
         command += ["--random-input-len", str(load.prompt_tokens), "--random-output-len", str(load.output_tokens)]
         command += ["--num-prompts", str(load.requests), "--max-concurrency", str(load.at_once), "--ignore-eos"]
         command += ["--disable-tqdm", "--save-result", "--result-dir", scratch, "--result-filename", "found.json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_SECONDS, check=False)
-        if done.returncode:
-            raise LoadFailed(f"the load tool failed: {done.stderr.strip().splitlines()[-1:]}")
+        log = Path(scratch) / "log"
+        with log.open("w") as file:
+            tool = await asyncio.create_subprocess_exec(*command, stdout=file, stderr=subprocess.STDOUT)
+        try:
+            await asyncio.wait_for(tool.wait(), LOAD_SECONDS)
+        except TimeoutError as error:
+            tool.kill()
+            await tool.wait()
+            raise LoadFailed(f"the load tool did not end within {LOAD_SECONDS:g} s") from error
+        if tool.returncode:
+            raise LoadFailed(f"the load tool failed: {last_words(log)}")
         said = json.loads((Path(scratch) / "found.json").read_text())
     if said["completed"] != load.requests or said["total_output_tokens"] != load.requests * load.output_tokens:
         raise LoadFailed(f"{said['completed']} of {load.requests} requests, {said['total_output_tokens']} tokens")

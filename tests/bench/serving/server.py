@@ -1,69 +1,67 @@
-"""A server in a process group of its own, stopped (SIGSTOP) while it is idle, so that no side slows another."""
+"""A server of the comparison, loaded all the time and stopped while another side is measured."""
 
+import asyncio
 import contextlib
-import http.client
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.bench.process_group import last_words, signal_group
+from tests.bench.server import ServerFailed, wait_ready
+
 START_SECONDS: Final = 600.0  # vLLM compiles at its start
-LAST_WORDS: Final = 300  # characters of the log in an error message
 
 
-class ServerFailed(Exception):
-    """The server did not start; the message has the end of its log."""
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How a server is started. `more` is added to the environment; `health` answers with 200 once it is ready."""
+
+    arguments: Sequence[str]
+    port: int
+    health: str
+    more: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
 class Server:
-    """Listens at 127.0.0.1:`port`; is ready once `health` is answered with 200."""
+    """A server that listens at 127.0.0.1:`port` and leads a process group."""
 
-    def __init__(self, command: Sequence[str], more: Mapping[str, str], port: int, health: str, log: Path) -> None:
-        """Start it. `more` is added to the environment."""
-        self.port, self._health, self._log = port, health, log
-        with log.open("w") as file:
-            self._process = subprocess.Popen(
-                command, env=os.environ | dict(more), stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-            )
-
-    def wait_ready(self) -> None:
-        """Wait until it is ready, then stop it. Raises ServerFailed."""
-        until = time.monotonic() + START_SECONDS
-        while self._process.poll() is None and time.monotonic() < until:
-            if self._answers():
-                self._signal(signal.SIGSTOP)
-                return
-            time.sleep(0.5)
-        said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        raise ServerFailed(f"it is not ready: {said[-1][:LAST_WORDS] if said else 'it said nothing'} ({self._log})")
+    port: int
+    pid: int
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """It runs meanwhile."""
-        self._signal(signal.SIGCONT)
+        signal_group(self.pid, signal.SIGCONT)
         try:
             yield
         finally:
-            self._signal(signal.SIGSTOP)
+            signal_group(self.pid, signal.SIGSTOP)
 
-    def close(self) -> None:
-        """Kill it and its children."""
-        self._signal(signal.SIGKILL)
-        self._process.wait()
 
-    def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+@contextlib.asynccontextmanager
+async def started(command: Command, log: Path) -> AsyncIterator[Server]:
+    """A ready server that is stopped for now; killed at the end with its children. Raises ServerFailed."""
+    with log.open("w") as file:
+        process = await asyncio.create_subprocess_exec(
+            *command.arguments,
+            env=os.environ | dict(command.more),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    server = Server(command.port, process.pid)
+    try:
         try:
-            connection.request("GET", self._health)
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except OSError:
-            return False  # not listening yet
-        finally:
-            connection.close()
-
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            await wait_ready(process, f"http://127.0.0.1:{command.port}{command.health}", log, START_SECONDS)
+        except ServerFailed as failure:
+            raise ServerFailed(f"{failure}: {last_words(log)}") from failure
+        signal_group(process.pid, signal.SIGSTOP)
+        yield server
+    finally:
+        signal_group(process.pid, signal.SIGKILL)
+        await process.wait()

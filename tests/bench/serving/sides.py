@@ -9,7 +9,7 @@ from typing import Final
 
 from sluice import contract
 from tests.bench.server import free_ports
-from tests.bench.serving.server import Server
+from tests.bench.serving.server import Command
 from tests.bench.throughput.side_vllm import KV_GIBIBYTES
 from tests.bench.throughput.sides import every_core, vllm_python
 
@@ -24,26 +24,26 @@ class Side:
 
     name: str
     title: str
-    start: Callable[[Path, str, int, Path], Server]  # (model, dtype, requests at once, log); raises PeerUnavailable
+    command: Callable[[Path, str, int], Command]  # (model, dtype, requests at once); raises PeerUnavailable
 
 
-def _sluice(model: Path, dtype: str, at_once: int, log: Path) -> Server:
+def _sluice(model: Path, dtype: str, at_once: int) -> Command:
     port, admin_port = free_ports(2)
     command = [sys.executable, "-m", "sluice", "serve", str(model), "--served-name", NAME, "--dtype", dtype]
     command += ["--port", str(port), "--admin-port", str(admin_port), "--max-model-length", str(MOST_TOKENS)]
     command += ["--ttft-ms", NO_TARGET, "--itl-ms", NO_TARGET, "--concurrency-min", str(at_once)]
-    return Server(command, {}, port, contract.PATH_HEALTH, log)
+    return Command(command, port, contract.PATH_HEALTH, {})
 
 
-def _vllm(environment: Callable[[str], Mapping[str, str]]) -> Callable[[Path, str, int, Path], Server]:
-    def start(model: Path, dtype: str, _: int, log: Path) -> Server:
+def _vllm(environment: Callable[[str], Mapping[str, str]]) -> Callable[[Path, str, int], Command]:
+    def of(model: Path, dtype: str, _: int) -> Command:
         python, (port,) = vllm_python(), free_ports(1)
         command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--dtype", dtype]
         command += ["--served-model-name", NAME, "--port", str(port), "--max-model-len", str(MOST_TOKENS)]
         more = {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", KV_GIBIBYTES)}
-        return Server(command, more | dict(environment(python)), port, "/health", log)
+        return Command(command, port, "/health", more | dict(environment(python)))
 
-    return start
+    return of
 
 
 OURS: Final = Side("ours", "Sluice", _sluice)

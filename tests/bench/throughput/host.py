@@ -16,13 +16,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tests.bench.process_group import last_words, signal_group
 from tests.bench.throughput.load import Load
 from tests.bench.throughput.worker import Setup
 
 ROOT = Path(__file__).parents[3]
 START_SECONDS = 600.0  # vLLM compiles at its start
 ROUND_SECONDS = 900.0
-LAST_WORDS = 300  # characters of the log in an error message
 
 
 class WorkerFailed(Exception):
@@ -74,7 +74,7 @@ class Worker:
             self._questions.write(json.dumps({"prompts": load.prompts, "max_tokens": load.max_tokens}) + "\n")
             self._questions.flush()
         except OSError as error:
-            raise WorkerFailed(f"it died: {self._last_words()}") from error
+            raise WorkerFailed(f"it died: {last_words(self._log)}") from error
         said = self._line(ROUND_SECONDS)
         self._signal(signal.SIGSTOP)
         if [len(tokens) for tokens in said["tokens"]] != list(load.max_tokens):
@@ -103,18 +103,14 @@ class Worker:
         finally:
             timer.cancel()
         if not line:
-            raise WorkerFailed(f"no answer within {seconds:g} s" if hung.is_set() else f"it died: {self._last_words()}")
+            raise WorkerFailed(
+                f"no answer within {seconds:g} s" if hung.is_set() else f"it died: {last_words(self._log)}"
+            )
         said: dict[str, Any] = json.loads(line)
         return said
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
-
-    def _last_words(self) -> str:
-        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if "Error" in line] or lines
-        return f"{errors[-1].strip()[:LAST_WORDS] if errors else 'it said nothing'} ({self._log})"
+        signal_group(self._process.pid, number)
 
 
 @contextlib.contextmanager
