@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-SOURCES = sorted(Path(__file__).parent.rglob("*.c"))
-LIBRARY = Path(__file__).parent.parent / "sluice_engine" / "_native" / "libsluice_cpu.so"
+FOLDER = Path(__file__).parent
+SOURCES = sorted(FOLDER.rglob("*.c"))
+LIBRARY = FOLDER.parent / "sluice_engine" / "_native" / "libsluice_cpu.so"
 _FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
 
 

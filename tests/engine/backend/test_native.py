@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from native.build import SOURCES, compilers
+from native.build import FOLDER, SOURCES, compilers
 
 from sluice_engine.backend.cpu import native
 from sluice_engine.backend.cpu.decoder import NativeDecoder
@@ -57,13 +57,12 @@ def test_a_library_with_another_struct_layout_is_rejected_though_its_abi_version
 ) -> None:
     if not compilers():
         pytest.skip("there is no C compiler")
-    for source in SOURCES[0].parent.glob("*.[ch]"):
-        shutil.copy(source, tmp_path)
+    shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
     changed, count = re.subn(pattern, replacement, (tmp_path / file).read_text())
     assert count == 1
     (tmp_path / file).write_text(changed)
     built = tmp_path / "other.so"
-    sources = [str(tmp_path / source.name) for source in SOURCES]
+    sources = [str(tmp_path / source.relative_to(FOLDER)) for source in SOURCES]
     command = [compilers()[0], "-O0", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-Wno-psabi", "-o", str(built)]
     subprocess.run([*command, *sources, "-lm"], check=True, capture_output=True, timeout=150)
     with caplog.at_level(logging.INFO):
