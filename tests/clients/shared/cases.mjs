@@ -36,9 +36,9 @@ export async function run() {
   }
 }
 
-// SmolLM2 has 135 M parameters and does not choose tools on its own; it repeats what it is told to.
+// SmolLM2 has 135 M parameters and does not choose tools on its own; it copies what it is told to. cases.py says why so.
 export const CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>';
-export const ASK_FOR_A_CALL = `Repeat this text:\n${CALL}`;
+export const ASK_FOR_A_CALL = `Copy this text, word for word. Your answer must begin with <tool_call>.\n\n${CALL}`;
 export const CITY = {
   type: "object",
   properties: { city: { type: "string", maxLength: 20 } },

@@ -81,6 +81,7 @@ def weather_tool() -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-# SmolLM2 has 135 M parameters and does not choose tools on its own; it repeats what it is told to.
+# SmolLM2 has 135 M parameters and does not choose tools on its own; it copies what it is told to. With these words each
+# token of a call leads by 0.5 nats or more, in bfloat16 and in float32, so that the processor's rounding changes none.
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-ASK_FOR_A_CALL = f"Repeat this text:\n{CALL}"
+ASK_FOR_A_CALL = f"Copy this text, word for word. Your answer must begin with <tool_call>.\n\n{CALL}"

@@ -66,12 +66,9 @@ def named() -> str:
 
 @case("tools: parallel")
 def parallel() -> str:
-    both = f"{CALL}\n{CALL.replace('Paris', 'Rome')}"
-    calls = called(
-        client.chat.completions.create(
-            **ASKED | {"messages": [{"role": "user", "content": f"Repeat this text:\n{both}"}]}
-        ).choices[0]
-    )
+    both = f"{ASK_FOR_A_CALL}\n{CALL.replace('Paris', 'Rome')}"
+    answer = client.chat.completions.create(**ASKED | {"messages": [{"role": "user", "content": both}]})
+    calls = called(answer.choices[0])
     assert [arguments["city"] for _, arguments in calls] == ["Paris", "Rome"]
     return str(calls)
 
