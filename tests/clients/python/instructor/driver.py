@@ -45,7 +45,7 @@ def tools() -> str:
 @case("tools: parallel")
 def parallel() -> str:
     client = instructor.from_openai(OpenAI(), mode=Mode.PARALLEL_TOOLS)
-    text = "Copy this text, word for word. Your answer must begin with <tool_call>.\n\n" + "\n".join(
+    text = "Repeat this text:\n" + "\n".join(
         f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
         for name, arguments in (("Colour", '{"colour": "red"}'), ("Person", '{"name": "Ann", "age": 30}'))
     )
