@@ -1,11 +1,14 @@
-"""Part 3, continued: an HPA drives spec.replicas, an engine dies, and deletion leaves nothing behind."""
+"""Part 3, continued: an HPA drives spec.replicas, an engine dies, deletion leaves nothing behind, and the CRD is missing."""
 
 import time
+from collections.abc import Iterator
+
+import pytest
 
 from e2e.framework import jobs, manifests
-from e2e.framework.cluster import Cluster, Object, is_ready, name_of, say, wait_for
-from e2e.framework.operator_pod import Operator
-from e2e.framework.settings import Settings
+from e2e.framework.cluster import Cluster, Object, is_ready, name_of, run, say, wait_for
+from e2e.framework.operator_pod import CRD, Operator
+from e2e.framework.settings import ROOT, Settings
 
 HPA: Object = {
     "apiVersion": "autoscaling/v2",
@@ -82,6 +85,9 @@ def test_a_killed_engine_is_replaced_while_the_other_serves(cluster: Cluster, se
         return (started >= 1 or new) and sum(is_ready(pod) for pod in pods.values()) == 2
 
     wait_for(f"the engine of {name_of(killed_pod)} is replaced", healed, timeout=300)
+    for pod in cluster.pods("chat"):
+        for status in pod["status"]["containerStatuses"]:
+            assert status["lastState"].get("terminated", {}).get("exitCode") != 0
     account = others.wait(timeout=300)
     assert account["failed"] == []
     assert account["retries"] == 0
@@ -94,6 +100,31 @@ def test_delete_leaves_nothing_behind(cluster: Cluster, operator: Operator) -> N
     say(f"nothing left {time.monotonic() - started:.0f} s after kubectl delete")
     operator.uninstall()
     assert operator_left_over(cluster, operator.release) == []
+
+
+@pytest.fixture
+def without_crd(cluster: Cluster, operator: Operator) -> Iterator[Operator]:
+    """The release, installed again where its CRD is not."""
+    operator.uninstall()
+    if cluster.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}") is not None:
+        pytest.skip("another release brought the CRD, and its resources would go with it")
+    try:
+        operator.install("crds.install=false")
+        yield operator
+    finally:
+        operator.uninstall()
+        run("kubectl", "delete", "crd", CRD, "--ignore-not-found", "--timeout=60s")
+
+
+def test_row_an_operator_whose_crd_is_missing_waits_and_says_so_and_leads_once_it_is_there(
+    without_crd: Operator,
+) -> None:
+    waiting = f"the CustomResourceDefinition {CRD} is not installed. `sluice crds | kubectl apply -f -`."
+    wait_for("the operator says that it waits", lambda: waiting in without_crd.logs(), timeout=60)
+    assert not without_crd.leads()
+    run("kubectl", "apply", "--server-side", "-f", str(ROOT / "crds/sluice.dev_llmdeployments.yaml"))
+    wait_for("the operator leads", without_crd.leads, timeout=60)
+    assert without_crd.restarts() == 0
 
 
 def left_over(cluster: Cluster) -> str:

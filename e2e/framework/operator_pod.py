@@ -78,9 +78,9 @@ class Operator:
         return ["crds.install=false"]
 
     def uninstall(self) -> None:
-        """Run helm uninstall."""
+        """Run helm uninstall, if the release is there."""
         command = ("helm", "uninstall", self.release, "--namespace", self.namespace, "--wait", "--timeout", "180s")
-        run(*command, timeout=200)
+        run(*command, "--ignore-not-found", timeout=200)
 
     def pods(self) -> list[Object]:
         """Its pods, without terminating ones."""
@@ -149,6 +149,10 @@ class Operator:
         return sum(
             status["restartCount"] for pod in self.pods() for status in pod["status"].get("containerStatuses", [])
         )
+
+    def logs(self) -> str:
+        """What its pods have logged, one after another."""
+        return run("kubectl", "-n", self.namespace, "logs", "-l", self._selector, "--tail=-1")
 
     def kill(self) -> None:
         """Kill its pods by SIGKILL: the Lease stays held, and nothing is flushed."""
