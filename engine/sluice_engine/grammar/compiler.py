@@ -17,6 +17,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from sluice_engine.grammar.closing import closed
 from sluice_engine.grammar.grammar import WHITESPACE, Grammar, GrammarInvalid
+from sluice_engine.grammar.keywords import without_neutral
 
 KEPT: Final = 64  # compiled grammars
 JSON_OPTIONS: Final[Any] = {"whitespace_pattern": WHITESPACE, "lenient": False}
@@ -130,12 +131,12 @@ def ascii_classes(pattern: str) -> str:
 
 def _schema_source(schema: str) -> str:
     # Overrides: a schema's own "x-guidance" must not make the compiler lenient.
-    return llguidance.LLMatcher.grammar_from_json_schema(_as_object(schema), overrides=JSON_OPTIONS)
+    return llguidance.LLMatcher.grammar_from_json_schema(_as_object(json.loads(schema)), overrides=JSON_OPTIONS)
 
 
-def _as_object(schema: str) -> str:
+def _as_object(schema: Any) -> str:
     """`true` and `false` are schemas too, which llguidance takes inside an object only."""
-    return json.dumps({"allOf": [json.loads(schema)]}) if schema.strip() in ("true", "false") else schema
+    return json.dumps(without_neutral(schema) if isinstance(schema, dict) else {"allOf": [schema]})
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from sluice_engine.grammar.keywords import schemas_in
 from sluice_engine.grammar.recursion import ends
 
 Kind = Literal["json_schema", "regex", "choice", "ebnf", "lark"]
@@ -61,9 +62,9 @@ def literals(grammar: Grammar) -> Iterator[str]:
 
 def check_schema(schema: Any) -> None:
     """Checks the depth, the references and the recursion of a parsed JSON schema. Raises GrammarInvalid."""
-    for depth, node in _nodes(schema):
-        if depth > MAX_DEPTH:
-            raise GrammarInvalid(f"it is nested deeper than {MAX_DEPTH} levels")
+    if any(depth > MAX_DEPTH for depth, _ in _nodes(schema)):
+        raise GrammarInvalid(f"it is nested deeper than {MAX_DEPTH} levels")
+    for node in schemas_in(schema):
         reference = node.get("$ref")
         if isinstance(reference, str) and not reference.startswith("#"):
             raise GrammarInvalid(

@@ -1,6 +1,6 @@
 """Whether a JSON schema has an output that ends: one that needs itself within itself has none. Standard library only."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 PASSES: Final = 32  # over all nodes; a schema that is not settled by then is left to the compiler and the length limit
@@ -10,18 +10,19 @@ MAX_INDEX_DIGITS: Final = 10  # of a reference into a list
 def ends(schema: Any) -> bool:
     """False if every output of the schema is without end."""
     nodes = list(_nodes(schema))
+    anchors = {f"#{node['$anchor']}": node for node in nodes if isinstance(node.get("$anchor"), str)}
     finite: set[int] = set()
     for number in range(PASSES):
         before = len(finite)
         for node in nodes if number % 2 else reversed(nodes):
-            if id(node) not in finite and _has_finite(node, schema, finite):
+            if id(node) not in finite and _has_finite(node, schema, anchors, finite):
                 finite.add(id(node))
         if len(finite) == before:
             return not isinstance(schema, dict) or id(schema) in finite
     return True
 
 
-def _has_finite(node: dict[str, Any], root: Any, finite: set[int]) -> bool:
+def _has_finite(node: dict[str, Any], root: Any, anchors: Mapping[str, Any], finite: set[int]) -> bool:
     """Whether the node has a finite output, given the nodes that are known to have one."""
 
     def known(part: Any) -> bool:
@@ -30,7 +31,7 @@ def _has_finite(node: dict[str, Any], root: Any, finite: set[int]) -> bool:
     if "enum" in node or "const" in node:
         return True
     reference = node.get("$ref")
-    if isinstance(reference, str) and not known(_resolved(reference, root)):
+    if isinstance(reference, str) and not known(anchors.get(reference, _resolved(reference, root))):
         return False
     if not all(map(known, _list(node.get("allOf")))):
         return False
@@ -50,6 +51,8 @@ def _has_finite(node: dict[str, Any], root: Any, finite: set[int]) -> bool:
 
 def _resolved(reference: str, root: Any) -> Any:
     """The schema that `#/a/b` names; None for other forms, and for what is not there."""
+    if reference != "#" and not reference.startswith("#/"):
+        return None
     node = root
     for part in reference.removeprefix("#").split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sluice_engine.grammar import Grammar, GrammarInvalid, check_bounds
 from sluice_engine.grammar.compiler import GrammarCompiler, check
+from sluice_engine.grammar.keywords import without_neutral
 from sluice_engine.sampling import Sampler
 from sluice_engine.sampling_params import SamplingParams
 from sluice_engine.text import TextModel, load_text_model
@@ -49,6 +50,11 @@ def nested(levels: int) -> dict[str, Any]:
         (schema(**{"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"allOf": [{"$ref": "#"}]}}}), "within itself"),
         (schema(type="array", minItems=1, items={"$ref": "#"}), "within itself"),
         (schema(**{"$ref": "#/$defs/absent"}), "absent"),
+        (schema(**{"$ref": "#absent"}), "absent"),
+        (
+            schema(**{"$anchor": "a", "type": "object", "properties": {"b": {"$ref": "#a"}}, "required": ["b"]}),
+            "within itself",
+        ),
         (schema(**nested(80)), "deeper"),
         (schema(enum=["x" * 70_000]), "characters"),
         (schema(**{"x-guidance": {"lenient": True}, "not": {}}), "not"),
@@ -75,12 +81,35 @@ def test_what_cannot_be_enforced_is_refused_by_name(grammar: Grammar, words: str
         schema(type="object", properties={"a": {"type": ["object", "null"]}}, required=["a"]),
         schema(type="object", properties={"a": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, required=["a"]),
         schema(type="array", items={"$ref": "#"}),
+        schema(**{"$ref": "#a", "$defs": {"a": {"$anchor": "a", "type": "array", "items": {"$ref": "#a"}}}}),
         schema(**{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "integer"}}}),
     ],
 )
 def test_recursion_that_ends_is_accepted(grammar: Grammar) -> None:
     check_bounds(grammar)
     check(grammar)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        schema(type="array", items={"type": "integer"}, uniqueItems=False),
+        schema(type="object", propertyNames={"type": "string"}, additionalProperties={"type": "integer"}),
+        schema(type="object", properties={"uniqueItems": {"const": False}}, dependentRequired={}),
+        schema(type="boolean", default={"$ref": "http://example.com/schema.json"}),
+        schema(const={"$ref": "http://example.com/schema.json", "uniqueItems": False}),
+    ],
+)
+def test_what_demands_nothing_is_accepted(grammar: Grammar) -> None:
+    check_bounds(grammar)
+    check(grammar)
+
+
+def test_a_keyword_that_demands_nothing_is_kept_where_it_is_a_name_or_data() -> None:
+    with pytest.raises(GrammarInvalid, match="uniqueItems"):
+        check(schema(type="object", properties={"uniqueItems": {"type": "array", "uniqueItems": True}}))
+    given = {"properties": {"uniqueItems": False}, "enum": [{"uniqueItems": False}]}
+    assert without_neutral(given) == given
 
 
 @pytest.fixture(scope="session")
