@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sluice_engine.grammar import WHITESPACE, Grammar
 from sluice_engine.grammar.closing import closed
+from sluice_engine.grammar.keywords import changed, without_neutral
 from sluice_engine.tools.definition import Tool, ToolChoice
 from sluice_engine.tools.dialects import Dialect
 
@@ -13,8 +14,8 @@ CALL_RULES: Final[dict[Dialect, str]] = {
     "hermes": r'call: "<tool_call>" /\n?/ object /\n?/ "</tool_call>" /\n?/',
     "llama": "call: object",
 }
-EMPTY: Final = {"type": "object", "properties": {}}
-NOTHING: Final = EMPTY | {"additionalProperties": False}
+NOTHING: Final = {"type": "object", "properties": {}, "additionalProperties": False}
+ANNOTATIONS: Final = frozenset({"title", "description", "$schema", "$id", "$comment"})
 
 
 def grammar_of(choice: ToolChoice) -> Grammar | None:
@@ -82,7 +83,7 @@ def _reference(place: int) -> dict[str, str]:
 
 def _spaced(schema: Any) -> str:
     """The schema as text, with the whitespace of every JSON output."""
-    whole = closed(schema) if isinstance(schema, dict) else {"allOf": [schema]}
+    whole = without_neutral(closed(schema)) if isinstance(schema, dict) else {"allOf": [schema]}
     return json.dumps(whole | {"x-guidance": {"whitespace_pattern": WHITESPACE, "lenient": False}})
 
 
@@ -92,17 +93,27 @@ def arguments_grammar(tool: Tool) -> Grammar:
 
 
 def _schema(tool: Tool) -> Mapping[str, Any]:
-    """The schema of the arguments. Frameworks describe a function without arguments as an object with no properties."""
-    return NOTHING if tool.parameters is None or tool.parameters == EMPTY else tool.parameters
+    """The schema of the arguments, which are an object whether the schema says so or not. Frameworks describe a function
+    without arguments as an object with no properties.
+    """
+    given = tool.parameters
+    if given is None or _lists_nothing(given):
+        return NOTHING
+    return {"type": "object", **given}
 
 
-def _moved(schema: Any, root: str) -> Any:
-    """The schema with its references rewritten for its new place in another one."""
-    if isinstance(schema, list):
-        return [_moved(each, root) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    moved = {name: _moved(value, root) for name, value in schema.items()}
-    if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-        moved["$ref"] = root + reference[1:]
-    return moved
+def _lists_nothing(schema: Mapping[str, Any]) -> bool:
+    known = {name: value for name, value in schema.items() if name not in ANNOTATIONS}
+    return known.pop("required", []) == [] and known == {"type": "object", "properties": {}}
+
+
+def _moved(schema: Mapping[str, Any], root: str) -> Any:
+    """The schema with its references rewritten for its new place in another one, where it has no name of its own."""
+
+    def move(node: dict[str, Any]) -> dict[str, Any]:
+        reference = node.get("$ref")
+        if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
+            return node
+        return node | {"$ref": root + reference[1:]}
+
+    return changed({name: value for name, value in schema.items() if name not in ("$id", "id")}, move)

@@ -11,7 +11,7 @@ from sluice_engine.grammar import Grammar, GrammarInvalid
 from sluice_engine.grammar.compiler import check
 from sluice_engine.text import load_text_model
 from sluice_engine.tools import ArgumentsDelta, Dialect, TextDelta, Tool, ToolChoice, parser_of
-from sluice_engine.tools.schemas import answer_or_calls
+from sluice_engine.tools.schemas import answer_or_calls, arguments_grammar, grammar_of
 from tests.engine.grammar.test_grammar import Walker
 
 ANSWER: dict[str, Any] = {
@@ -83,3 +83,35 @@ def test_where_calls_are_no_text_only_the_answer_is_possible() -> None:
     assert answer_or_calls(answer, CHOICE, "mistral") == answer
     regex = Grammar("regex", "a+")
     assert answer_or_calls(regex, CHOICE, "hermes") == regex
+
+
+@pytest.mark.parametrize("parameters", [{}, {"properties": {"a": {"type": "boolean"}}}, {"description": "anything"}])
+def test_arguments_are_an_object_whether_the_schema_says_so_or_not(parameters: dict[str, Any]) -> None:
+    assert json.loads(arguments_grammar(Tool("a", "", parameters)).text) == {"type": "object"} | parameters
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"title": "aArguments", "required": []}, {"$schema": "https://json-schema.org/x"}]
+)
+def test_a_function_that_lists_no_property_takes_no_argument(more: dict[str, Any]) -> None:
+    schema = json.loads(arguments_grammar(Tool("a", "", {"type": "object", "properties": {}} | more)).text)
+    assert schema == {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize("more", [{"additionalProperties": True}, {"required": ["b"]}])
+def test_a_function_that_allows_more_than_it_lists_keeps_its_schema(more: dict[str, Any]) -> None:
+    parameters = {"type": "object", "properties": {}} | more
+    assert json.loads(arguments_grammar(Tool("a", "", parameters)).text) == parameters
+
+
+def test_required_calls_follow_a_schema_that_has_an_id_and_values_that_look_like_references() -> None:
+    link = {"$ref": "#/here"}
+    parameters = {
+        "$id": "https://example.com/a", "$defs": {"const": {"type": "boolean"}}, "type": "object",
+        "properties": {"const": {"$ref": "#/$defs/const"}, "link": {"const": link}},
+    }  # fmt: skip
+    grammar = grammar_of(ToolChoice((Tool("a", "", parameters),), "required"))
+    assert grammar is not None
+    check(grammar)
+    moved = json.loads(grammar.text)["$defs"]["0"]
+    assert moved["properties"] == {"const": {"$ref": "#/$defs/0/$defs/const"}, "link": {"const": link}}
