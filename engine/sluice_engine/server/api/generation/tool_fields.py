@@ -1,6 +1,7 @@
 """Parses what a chat says about tools: the functions on offer, whether one must be called, and earlier calls."""
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import orjson
@@ -8,6 +9,7 @@ import orjson
 from sluice.httpapi.nesting import check_depth
 from sluice_engine.grammar import GrammarInvalid, check_schema
 from sluice_engine.grammar.grammar import MAX_CHARACTERS
+from sluice_engine.grammar.keywords import schemas_in
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation.output_format import refused
 from sluice_engine.server.api.request_fields import Flag, Form, Text, fields, list_of, object_form
@@ -20,6 +22,8 @@ MAX_DESCRIPTION: Final = 32_768
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 MODES: Final = ("none", "auto", "required")
+# A named group, an escape that Python lacks, or another escape, behind whose backslash nothing begins.
+_ECMA: Final = re.compile(r"\(\?<(?![=!])|\\(?:[pPu]\{\w[^{}]*\}|c[A-Za-z]|k<\w+>|.)", re.DOTALL)
 
 PARALLEL: Final = Flag("parallel_tool_calls", True)
 PARAMETERS: Final[Object] = {"type": "object", "properties": {"type": {"const": "object"}}}
@@ -175,33 +179,35 @@ def _check_parameters(schema: Any, where: str) -> None:
                 raise GrammarInvalid(f"it has the unknown type {min(set(kind) - TYPES)!r}")
             if not isinstance(pattern, str):
                 raise GrammarInvalid("a pattern must be a string")
-            re.compile(pattern)
+            re.compile(_as_python(pattern))
     except GrammarInvalid as error:
         raise refused(where, error) from error
     except (re.error, OverflowError, RecursionError, ValueError) as error:
         raise refused(where, GrammarInvalid(f"a pattern is not a regular expression: {error}")) from error
 
 
-def _types_and_patterns(schema: Any) -> list[tuple[list[str], Any]]:
-    """Of every schema within the schema: its types, and its pattern or "". Names of properties are no keywords."""
-    found: list[tuple[list[str], Any]] = []
-    todo: list[Any] = [schema]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, list):
-            todo += node
-        if not isinstance(node, dict):
-            continue
+def _types_and_patterns(schema: Any) -> Iterator[tuple[list[str], Any]]:
+    """Of every schema within the schema: its types, and its pattern or ""."""
+    for node in schemas_in(schema):
         kind = node.get("type", [])
-        found.append(
-            (
-                [kind] if isinstance(kind, str) else [str(each) for each in kind] if isinstance(kind, list) else ["?"],
-                node.get("pattern", ""),
-            )
-        )
-        for name, value in node.items():
-            if name in ("properties", "$defs", "definitions", "patternProperties"):
-                todo += value.values() if isinstance(value, dict) else ()
-            elif name not in ("enum", "const", "default", "examples", "required", "type", "pattern"):
-                todo.append(value)
-    return found
+        kinds = [kind] if isinstance(kind, str) else [str(each) for each in kind] if isinstance(kind, list) else ["?"]
+        yield kinds, node.get("pattern", "")
+
+
+def _as_python(pattern: str) -> str:
+    """Returns a pattern as JSON schemas have them, of ECMA 262, with Python's forms of what only that one writes so."""
+
+    def rewritten(found: re.Match[str]) -> str:
+        text = found.group()
+        match text[:2]:
+            case "(?":
+                return "(?P<"
+            case r"\k" if len(text) > 2:
+                return f"(?P={text[3:-1]})"
+            case r"\u" if len(text) > 2:
+                return f"\\U{text[3:-1]:0>8}"
+            case r"\p" | r"\P" | r"\c" if len(text) > 2:
+                return r"\w"  # some class of characters: what matches does not matter here
+        return text
+
+    return _ECMA.sub(rewritten, pattern)

@@ -198,6 +198,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tools": [tool("a", {"type": "string"})]}, PARAMETERS),
     ({"tools": [tool("a", {"type": "object", "properties": {"b": {"type": "strin"}}})]}, PARAMETERS),
     ({"tools": [tool("a", {"type": "object", "properties": {"b": {"type": "string", "pattern": "("}}})]}, PARAMETERS),
+    ({"tools": [tool("a", {"type": "object", "properties": {"b": {"pattern": r"\\p{L}\p"}}})]}, PARAMETERS),
     ({"tools": [tool("a", {"type": "object", "properties": {"b": {"$ref": "http://127.0.0.1:9/x"}}})]}, PARAMETERS),
     ({"tools": [tool("a", nested(120))]}, PARAMETERS),
     ({"tools": [tool("a", {"type": "object", "description": "x" * 1_000_000})]}, PARAMETERS),
@@ -248,6 +249,22 @@ def test_a_strict_tool_with_a_keyword_that_cannot_be_enforced_is_refused_by_name
             assert served.request("POST", path, body | {"tools": [tool_of(loose)]}).status == 200
         malformed = served.request("POST", path, body | {"tools": [tool_of({"strict": "yes"})]})
         assert malformed.status == 400 and "strict must be true or false" in malformed.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string", "pattern": r"^\p{L}+(?<year>\d{4})\k<year>[\u{1F600}-\u{1F64F}]\cJ$"}}},
+        {"properties": {"a": {"type": "object", "example": {"type": "circle", "pattern": 5}}}},
+        {"properties": {"a": {}}, "dependentRequired": {"type": ["a"]}},
+        {"properties": {"a": {"type": "string", "errorMessage": {"type": "must be text", "pattern": "["}}}},
+        {"properties": {"type": {"default": {"$ref": "http://127.0.0.1:9/x"}}}},
+    ],
+)
+def test_a_tool_may_have_patterns_of_javascript_and_keywords_of_other_tools(served: Served, schema: Any) -> None:
+    body = {"model": "tiny", "messages": QUESTION, "max_tokens": 2, "tools": [tool("a", {"type": "object"} | schema)]}
+    given = served.request("POST", CHAT, body)
+    assert given.status == 200, given.body
 
 
 def test_nothing_that_a_schema_names_is_fetched(served: Served) -> None:
