@@ -42,6 +42,12 @@ class CachedTokens(TypedDict):
     cached_tokens: int
 
 
+class ResponseInputTokens(CachedTokens):
+    """Cached tokens of a response's input. What is written to the cache is not billed, so that its count is 0."""
+
+    cache_write_tokens: int
+
+
 class ReasoningTokens(TypedDict):
     """Output tokens of the reasoning."""
 
@@ -215,7 +221,7 @@ class ResponseUsage(TypedDict):
     """Token counts as the Responses API names them."""
 
     input_tokens: int
-    input_tokens_details: CachedTokens
+    input_tokens_details: ResponseInputTokens
     output_tokens: int
     output_tokens_details: ReasoningTokens
     total_tokens: int

@@ -104,7 +104,7 @@ class ResponseEncoder:
             "output": self._items.done,
             "usage": {
                 "input_tokens": usage.prompt,
-                "input_tokens_details": {"cached_tokens": usage.cached},
+                "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
                 "output_tokens": usage.completion,
                 "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
                 "total_tokens": usage.prompt + usage.completion,

@@ -53,6 +53,7 @@ def test_a_text_is_that_of_the_chat_with_usage_and_the_requests_fields(client: O
     assert given.usage is not None and chat.usage is not None
     assert given.usage.input_tokens == chat.usage.prompt_tokens
     assert given.usage.output_tokens == chat.usage.completion_tokens
+    assert given.usage.input_tokens_details.cache_write_tokens == 0  # the client's type requires it
     assert given.id.startswith("resp_") and str(given.output[0].id).startswith("msg_")
 
 
