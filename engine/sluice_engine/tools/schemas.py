@@ -16,6 +16,9 @@ CALL_RULES: Final[dict[Dialect, str]] = {
 }
 NOTHING: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 ANNOTATIONS: Final = frozenset({"title", "description", "$schema", "$id", "$comment"})
+DESCRIPTIVE: Final = frozenset(
+    {"title", "description", "default", "examples", "$comment"}
+)  # most of many schemas' length
 
 
 def grammar_of(choice: ToolChoice) -> Grammar | None:
@@ -108,9 +111,12 @@ def _lists_nothing(schema: Mapping[str, Any]) -> bool:
 
 
 def _moved(schema: Mapping[str, Any], root: str) -> Any:
-    """The schema with its references rewritten for its new place in another one, where it has no name of its own."""
+    """The schema with its references rewritten for its new place in another one, where it has no name of its own, and
+    without what describes and demands nothing.
+    """
 
     def move(node: dict[str, Any]) -> dict[str, Any]:
+        node = {name: value for name, value in node.items() if name not in DESCRIPTIVE}
         reference = node.get("$ref")
         if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
             return node

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from sluice_engine.grammar import Grammar, GrammarInvalid
+from sluice_engine.grammar import Grammar, GrammarInvalid, check_bounds
 from sluice_engine.grammar.compiler import check
 from sluice_engine.text import load_text_model
 from sluice_engine.tools import ArgumentsDelta, Dialect, TextDelta, Tool, ToolChoice, parser_of
@@ -115,3 +115,16 @@ def test_required_calls_follow_a_schema_that_has_an_id_and_values_that_look_like
     check(grammar)
     moved = json.loads(grammar.text)["$defs"]["0"]
     assert moved["properties"] == {"const": {"$ref": "#/$defs/0/$defs/const"}, "link": {"const": link}}
+
+
+@pytest.mark.parametrize("mode", ["required", "auto"])
+def test_descriptions_do_not_count_towards_the_size_of_a_grammar_of_calls(mode: Any) -> None:
+    described = {"type": "string", "description": "word " * 200, "default": "word " * 200, "title": "Word"}
+    parameters = {"type": "object", "properties": {"description": described, "title": {"const": {"title": "x"}}}}
+    choice = ToolChoice(tuple(Tool(f"a{n}", "", parameters, strict=True) for n in range(100)), mode)
+    grammar = grammar_of(choice) or answer_or_calls(Grammar("json_schema", json.dumps(ANSWER)), choice, "hermes")
+    check_bounds(grammar)
+    check(grammar)
+    assert (
+        "word" not in grammar.text and grammar.text.count('"description"') == grammar.text.count('"title": "x"') == 100
+    )
