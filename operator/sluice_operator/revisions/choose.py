@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from sluice_operator.api import Rollout
+from sluice_operator.cluster.pod_status import stamp
 from sluice_operator.revisions.values import (
     Asked,
     Choice,
@@ -120,7 +121,7 @@ def _goes_back(case: _Case) -> Record | None:
     record, failure = case.record, case.live.failure
     if case.rollout.rollback != "Auto" or record.good is None or record.applied.ready or failure is None:
         return None
-    begun = _moment(record.applied.since)
+    begun = stamp(record.applied.since)
     # The Deployment may still show the timeout of an earlier template for a moment after it was written.
     if begun is not None and (case.live.now - begun).total_seconds() < case.rollout.progress_deadline_seconds:
         return None
@@ -203,10 +204,3 @@ def _rendered(asked: Asked, image: str, live: Live) -> Revision:
 
 def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None

@@ -29,14 +29,23 @@ _FORMAT: Final[TypeAdapter[Record]] = TypeAdapter(Record)
 
 
 def read_record(deployment: Object) -> Record | None:
-    """Return the Deployment's record; None if it has none that can be read."""
+    """Return the Deployment's record; None if it has none that can be read, or another writer has changed a template in it."""
     text = (deployment["metadata"].get("annotations") or {}).get(contract.ANNOTATION_REVISIONS)
     if text is None:
         return None
     try:
-        return _FORMAT.validate_json(text)
+        record = _FORMAT.validate_json(text)
     except ValidationError:
         return None
+    return record if all(_is_unchanged(each) for each in (record.applied, record.good) if each is not None) else None
+
+
+def _is_unchanged(revision: Revision) -> bool:
+    """True if the template is the one that the operator has recorded: it would write any other one to the Deployment."""
+    try:
+        return template_fingerprint(revision.pod) == revision.template
+    except (AttributeError, TypeError):  # it is no pod template at all
+        return False
 
 
 def record_of(deployment: Object | None, asked: Asked, ready: Mapping[str, Any], generation: int) -> Record | None:

@@ -174,6 +174,16 @@ def test_auto_goes_back_and_tries_again_only_another_spec() -> None:
     assert fleet.record is not None and fleet.record.failed is None
 
 
+@pytest.mark.parametrize("since", ["", "soon", "2026-11-25T12:00:00", "2026-11-25T12:00:00+99:99"])
+def test_auto_goes_back_from_a_revision_whose_begin_cannot_be_read(since: str) -> None:
+    fleet = Fleet(AUTO)
+    good = fleet.serving(asked())
+    fleet.look(asked("B"))
+    assert fleet.record is not None
+    fleet.record = replace(fleet.record, applied=replace(fleet.record.applied, since=since))
+    assert fleet.look(asked("B"), late=True).pod == good.pod
+
+
 def test_a_failed_spec_is_tried_again_after_another_one_was_applied() -> None:
     fleet = Fleet(AUTO)
     fleet.serving(asked())

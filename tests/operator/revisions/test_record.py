@@ -44,6 +44,26 @@ def test_an_unreadable_record_is_none(text: str) -> None:
     assert read_record(deployment(None, **{contract.ANNOTATION_REVISIONS: text})) is None
 
 
+CHANGED: list[Object] = [
+    {},
+    {"spec": None},
+    {"spec": {"volumes": "none", "containers": "none"}},
+    {"metadata": None, "spec": []},
+    asked(image="other:1").render("other:1"),
+]
+
+
+@pytest.mark.parametrize("pod", CHANGED, ids=str)
+def test_a_record_whose_template_another_writer_has_changed_is_not_used(pod: Object) -> None:
+    good = choose(chosen(asked()).record, asked(), Live(NOW, is_ready=True), Rollout()).record
+    written = with_revision(deployment(), choose(good, asked("B"), LIVE, Rollout()))
+    text = written["metadata"]["annotations"][contract.ANNOTATION_REVISIONS]
+    for revision in ("applied", "good"):
+        edited = json.loads(text)
+        edited[revision]["pod"] = pod
+        assert read_record(deployment(None, **{contract.ANNOTATION_REVISIONS: json.dumps(edited)})) is None
+
+
 def test_a_record_never_exceeds_what_an_object_may_carry() -> None:
     long = "x" * (MAX_BYTES * 2 // 3)
     first, second = replace(asked(long), spec="A"), replace(asked(long + "y"), spec="B")
