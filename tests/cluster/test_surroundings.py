@@ -48,6 +48,31 @@ def test_explain_says_what_to_do_about_a_refusal(server: ApiServer, answer: int)
     assert ("Ask for the view role" if answer == 403 else "see sluice status -A") in result.output
 
 
+@pytest.mark.parametrize("given", ["", "chat/status", "../chat", "chat?watch=1", "Chat", "a b", "-"])
+@pytest.mark.parametrize("command", ["status", "explain"])
+def test_what_is_no_name_of_a_deployment_is_refused(server: ApiServer, command: str, given: str) -> None:
+    server.serve(in_namespace("apps"), serving("chat"))
+    result = CliRunner().invoke(app, [command, "-n", "apps", "--", given])
+    assert result.exit_code == contract.EXIT_USAGE, result.exception
+    assert "is no name" in result.output
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["explain", "chat"], ["top", "--once"], ["report"], ["check"]], ids=str
+)
+def test_what_is_no_namespace_is_refused(server: ApiServer, command: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, "-n", "../apps"])
+    assert result.exit_code == contract.EXIT_USAGE, result.exception
+    assert "is no name" in result.output
+
+
+def test_an_empty_namespace_is_that_of_the_context(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice_kube.api.context_namespace", lambda: "apps")
+    server.serve(in_namespace("apps"), serving("chat"))
+    result = CliRunner().invoke(app, ["status", "chat", "-n", ""])
+    assert (result.exit_code, server.asked) == (0, [f"GET {in_namespace('apps')}/chat"]), result.output
+
+
 def test_an_output_without_a_dash_or_an_arrow_ends_no_command(tmp_path: Path) -> None:
     with running() as server:
         decision = {"time": "2026-11-21T09:00:00Z", "kind": "replicas", "from": 1, "to": 2, "message": "1 → 2: é."}

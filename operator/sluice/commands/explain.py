@@ -9,7 +9,15 @@ import typer
 
 from sluice import contract
 from sluice.cluster.summary import is_stuck
-from sluice.commands.cluster.access import Format, Namespace, Output, chosen_namespace, print_json, with_cluster
+from sluice.commands.cluster.access import (
+    Format,
+    Namespace,
+    Output,
+    chosen_namespace,
+    object_name,
+    print_json,
+    with_cluster,
+)
 
 if TYPE_CHECKING:
     from sluice.cluster.reader import Reader
@@ -24,7 +32,10 @@ def register(app: typer.Typer) -> None:
 
 def explain(
     name: Annotated[
-        str | None, typer.Argument(help="metadata.name of the LLMDeployment; not needed for --local if only one runs.")
+        str | None,
+        typer.Argument(
+            callback=object_name, help="metadata.name of the LLMDeployment; not needed for --local if only one runs."
+        ),
     ] = None,
     namespace: Namespace = None,
     local: Annotated[bool, typer.Option("--local", help="Explain a running sluice up on this machine.")] = False,

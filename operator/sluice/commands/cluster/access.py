@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from sluice.cluster.reader import Reader
 
 T = TypeVar("T")
+_OBJECT_NAME: Final = r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
 WIDTH: Final = 80  # of a table that is not shown on a terminal
 
 
@@ -27,8 +29,27 @@ class Format(StrEnum):
 
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="text, or json for a program.")]
+
+
+def object_name(given: str | None) -> str | None:
+    """Refuse what is no name of an object: as a part of an API path it leads to another object, or to a list."""
+    if given is not None and re.fullmatch(_OBJECT_NAME, given) is None:
+        raise typer.BadParameter(
+            f"{given!r} is no name: give lower-case letters, digits and - . as kubectl shows them."
+        )
+    return given
+
+
+def namespace_name(given: str | None) -> str | None:
+    """The same for a namespace. An empty one is as good as none, as for kubectl."""
+    return object_name(given or None)
+
+
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="The namespace; default: that of the current context.")
+    str | None,
+    typer.Option(
+        "--namespace", "-n", callback=namespace_name, help="The namespace; default: that of the current context."
+    ),
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
 

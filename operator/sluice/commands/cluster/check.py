@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sluice import contract
-from sluice.commands.cluster.access import Format, Output, need_operator_extra, on_cluster, print_json, width
+from sluice.commands.cluster.access import (
+    Format,
+    Output,
+    namespace_name,
+    need_operator_extra,
+    on_cluster,
+    print_json,
+    width,
+)
 
 if TYPE_CHECKING:
     from sluice.cluster.checks.observation import Observation
@@ -13,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def check(
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="The release's namespace; default: any.")] = "",
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", callback=namespace_name, help="The release's namespace; default: any."),
+    ] = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Check API server, permissions, CRD, GPUs, operator, versions, gateway and metrics; each fault with a remedy.
@@ -26,7 +37,7 @@ def check(
     from sluice_kube.errors import ClusterError
 
     try:
-        results = judge(on_cluster(lambda reader: _observe(reader, namespace)))
+        results = judge(on_cluster(lambda reader: _observe(reader, namespace or "")))
     except ClusterError as error:
         results = [no_cluster(error)]
     if output is Format.JSON:

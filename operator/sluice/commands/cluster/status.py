@@ -11,6 +11,7 @@ from sluice.commands.cluster.access import (
     Namespace,
     Output,
     chosen_namespace,
+    object_name,
     print_json,
     width,
     with_cluster,
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(help="metadata.name of one LLMDeployment; without it, all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(callback=object_name, help="metadata.name of one LLMDeployment; without it, all.")
+    ] = None,
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
     output: Output = Format.TEXT,
