@@ -1,5 +1,6 @@
 """Selects the most severe problem of a resource and adds the step that solves it."""
 
+import re
 from typing import Final
 
 from sluice import contract
@@ -29,6 +30,26 @@ _NEXT_STEP: Final = {
     "Conflict": "Rename one of the two objects, or delete the other one.",
 }
 
+# Words of the API server's message, and the step that helps where the one of the reason does not; the first that match.
+_BETTER_STEPS: Final = (
+    (
+        re.compile(r" is invalid: .*(immutable|may not change once set)", re.DOTALL),
+        "Delete that object, which another writer has made so; the operator creates it again.",
+    ),
+    (
+        re.compile(r"^PATCH /apis/apps/.* is invalid: .*spec\.template", re.DOTALL),
+        "Correct the field of spec.engine that the pods have it from; the operator retries.",
+    ),
+    (
+        re.compile("no PriorityClass with name"),
+        "Create the PriorityClass or correct spec.engine.template.priorityClassName.",
+    ),
+    (
+        re.compile("RuntimeClass .* not found"),
+        "Create the RuntimeClass or correct spec.engine.template.runtimeClassName.",
+    ),
+    (re.compile("minimum (cpu|memory) usage per "), "Raise spec.engine.resources, or change the LimitRange."),
+)
 _QUOTA: Final = "exceeded quota"  # in the API server's message
 _NO_SURGE: Final = (
     "set spec.rollout.maxSurge to 0 and spec.rollout.maxUnavailable to 1: each pod then makes room for its successor, and one "
@@ -90,6 +111,8 @@ def _leave_quota(facts: Facts) -> str:
 
 
 def _with_step(problem: Problem, step: str = "") -> Problem:
+    if problem.reason in ("WriteRefused", "PodsRefused"):
+        step = step or next((each for words, each in _BETTER_STEPS if words.search(problem.message)), "")
     step = step or _NEXT_STEP.get(problem.reason, "")
     text = problem.message.rstrip()
     if text and text[-1] not in ".!?":

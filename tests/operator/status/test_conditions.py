@@ -169,6 +169,41 @@ def test_a_quota_that_leaves_no_room_for_the_next_pod_says_how_a_rollout_goes_on
     assert "maxSurge" not in message and "Raise the quota, change the policy" in message
 
 
+PATCHED = "PATCH /{}/namespaces/ns/{}: 422 {} "
+
+
+@pytest.mark.parametrize(
+    ("found", "step"),
+    [
+        ({"write_error": "POST /api/v1/namespaces/ns/services: 403 denied"}, "Grant the operator this permission"),
+        (
+            {
+                "write_error": PATCHED.format("apis/apps/v1", "deployments/chat", 'Deployment.apps "chat"')
+                + 'is invalid: spec.template.spec.containers[0].env[3].name: Invalid value: "x": no'
+            },
+            "Correct the field of spec.engine",
+        ),
+        (
+            {
+                "write_error": PATCHED.format("api/v1", "configmaps/chat-targets", 'ConfigMap "chat-targets"')
+                + "is invalid: data: Forbidden: field is immutable when `immutable` is set"
+            },
+            "Delete that object",
+        ),
+        ({"rollout": rolling(replica_failure="no PriorityClass with name a was found")}, "Create the PriorityClass"),
+        ({"rollout": rolling(replica_failure='pod rejected: RuntimeClass "a" not found')}, "Create the RuntimeClass"),
+        (
+            {"rollout": rolling(replica_failure="minimum memory usage per Container is 4Gi, but request is 1Gi")},
+            "Raise spec.engine.resources",
+        ),
+        ({"rollout": rolling(replica_failure="maximum cpu usage per Container is 1")}, "lower the requests"),
+    ],
+)
+def test_the_next_step_is_one_that_the_words_of_the_api_server_ask_for(found: dict[str, Any], step: str) -> None:
+    (message,) = (each["message"] for each in conditions(facts(**found), NOW) if each["type"] == "Ready")
+    assert step in message and (step.startswith("Grant") or "permission" not in message)
+
+
 def test_replicas_that_do_not_start_beside_others_are_counted_and_are_an_event() -> None:
     partial = facts(READY, replicas=2, rollout=replace(DONE, replica_failure="exceeded quota"))
     found = conditions(partial, NOW)
