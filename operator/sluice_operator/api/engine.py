@@ -1,16 +1,22 @@
 """Defines `spec.engine`: how each replica runs. The overlay on its pod has a folder of its own, `template/`."""
 
 import re
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from sluice.models.tensor_parallel import MAX_RANKS
 from sluice_operator.api.base import Model, Rule
-from sluice_operator.api.patterns import EXTENDED_RESOURCE, IMAGE, MemorySize, Quantity, amount_of
+from sluice_operator.api.patterns import EXTENDED_RESOURCE, IMAGE, WHOLE_UNITS, MemorySize, Quantity, amount_of
 from sluice_operator.api.template import Template
 from sluice_operator.api.template.cel import cel_list
 
+# A container has an extended resource by its limit; a request of it must be equal.
+_SAME_UNITS: Final = (
+    "self.requests.all(k, !k.contains('/') || (k in self.limits && "
+    "quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) == 0)) && "
+    f"self.limits.all(k, !k.contains('/') || string(self.limits[k]).matches('{WHOLE_UNITS}'))"
+)
 _NATIVE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -55,6 +61,14 @@ class Scheduling(Model):
     Defaults to 2048."""
 
 
+def _has_same_units(resources: Any) -> bool:
+    requests, limits = resources.requests, resources.limits
+    return all(
+        "/" not in key or (key in limits and amount_of(wanted) == amount_of(limits[key]))
+        for key, wanted in requests.items()
+    ) and all("/" not in key or re.match(WHOLE_UNITS, amount) is not None for key, amount in limits.items())
+
+
 class Resources(Model):
     """Compute resources of the engine container, except the accelerator."""
 
@@ -79,6 +93,11 @@ class Resources(Model):
             holds=lambda r: all(
                 amount_of(wanted) <= amount_of(r.limits[key]) for key, wanted in r.requests.items() if key in r.limits
             ),
+        ),
+        Rule(
+            cel=_SAME_UNITS,
+            sentence="engine.resources.limits must have each extended resource of requests, with the same whole number",
+            holds=_has_same_units,
         ),
     )
 

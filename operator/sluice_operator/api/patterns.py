@@ -16,12 +16,13 @@ MODEL_URI: Final = (
     r"|hf://[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*(/[^\x00-\x20\x7f@]+[.]gguf)?(@[A-Za-z0-9][-A-Za-z0-9._/]*)?"
     r"|s3://[a-z0-9][-a-z0-9.]{1,61}[a-z0-9](/[^\x00-\x20\x7f]*)?)$"
 )
-SECRET_KEY: Final = r"^[-._A-Za-z0-9]+$"
+SECRET_KEY: Final = r"^[.]?[-_A-Za-z0-9][-._A-Za-z0-9]*$"
 OBJECT_NAME: Final = r"^[a-z0-9]+((-+|[.])[a-z0-9]+)*$"
 SERVED_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9._/]*[A-Za-z0-9])?$"
 IMAGE: Final = r"^[!-~]+$"
 HEADER_NAME: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_]*[A-Za-z0-9])?$"
-EXTENDED_RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?$"
+EXTENDED_RESOURCE: Final = r"^[a-z0-9]+((-+|[.])[a-z0-9]+)*/[A-Za-z0-9]([-A-Za-z0-9._]{0,61}[A-Za-z0-9])?$"
+WHOLE_UNITS: Final = "^[0-9]+([.]0+)?([kMGT]|[KMGT]i)?$"  # of a quantity
 _PART: Final = r"(\.[0-9]{1,9})?"
 # Less than 2**63, to which the API server would lower it.
 QUANTITY: Final = (
@@ -51,7 +52,7 @@ PATTERN_WORDS: Final = {
     CRON: 'five fields as crontab has them, such as "0 8 * * 1-5"',
     TIMEZONE: "a time zone such as UTC or Europe/Berlin",
     MODEL_URI: "hf://org/name@revision, s3://bucket/prefix, pvc://claim/path or file:///path, without spaces",
-    SECRET_KEY: "letters, digits and - . _",
+    SECRET_KEY: "letters, digits and - . _ (not . alone, nor .. first)",
     OBJECT_NAME: "lower-case letters, digits and - . (a letter or digit at both ends)",
     SERVED_NAME: "letters, digits and - . _ / (a letter or digit at both ends)",
     IMAGE: "an image reference without spaces",

@@ -7,9 +7,8 @@ from pydantic import Field
 from sluice_operator.api.base import Model, Rule
 from sluice_operator.api.template.refused import Refused
 
-# 0 is root, or the group of root.
-Identity = Annotated[int, Field(ge=1, le=4_294_967_294)]
-
+# 0 is root, or the group of root. Kubernetes takes no more than an int32.
+Identity = Annotated[int, Field(ge=1, le=2_147_483_647)]
 
 Capability = Annotated[str, Field(max_length=64)]
 
