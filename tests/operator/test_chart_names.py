@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,3 +115,19 @@ def test_values_of_the_command_line(name: str, value: Any, is_taken: bool) -> No
     schema = jsonschema_rs.validator_for(json.loads((CHART / "values.schema.json").read_text()))
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert schema.is_valid(values | {name: value}) is is_taken
+
+
+def _nulls(values: Object, above: tuple[str, ...] = ()) -> Iterator[str]:
+    """The places of all lists and mappings of the values, as --set has them."""
+    for name, value in values.items():
+        place = (*above, name.replace(".", "\\."))
+        if isinstance(value, list | dict):
+            yield ".".join(place)
+        if isinstance(value, dict):
+            yield from _nulls(value, place)
+
+
+@pytest.mark.parametrize("place", [*_nulls(yaml.safe_load((CHART / "values.yaml").read_text()))])
+def test_a_null_in_place_of_a_list_or_mapping_renders_or_is_refused_by_the_schema(place: str) -> None:
+    done = run("blue", "team", "--set", f"{place}=null")
+    assert not done.returncode or "missing propert" in done.stderr, done.stderr

@@ -48,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- /* JSON list of the managed namespaces; empty: all. */ -}}
 {{- define "sluice.namespaces" -}}
-{{- concat (compact (list .Values.watchNamespace)) .Values.watchNamespaces | uniq | sortAlpha | toJson -}}
+{{- concat (compact (list .Values.watchNamespace)) (.Values.watchNamespaces | default list) | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
 {{- /* Fixed or Cluster: who sets the user and group ids of pods. */ -}}
