@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from sluice import contract
@@ -140,3 +141,11 @@ def test_a_resource_that_a_finalizer_holds_is_terminating_and_names_it() -> None
 
 def test_a_sentence_ends_at_its_full_stop_and_not_at_a_decimal_point() -> None:
     assert first_sentence("42 % of 16.1 GB,\n 3 min left. Wait.") == "42 % of 16.1 GB, 3 min left."
+
+
+def test_characters_of_two_columns_keep_the_table_in_line() -> None:
+    wide = serving("chat") | {"spec": {"model": {"uri": "pvc://models/模型"}}}
+    long = serving("other") | {"spec": {"model": {"uri": f"pvc://models/{'模型' * 40}"}}}
+    first, second = (line for line in status_lines([summarise(each) for each in (wide, long)], 80)[1:] if "3/3" in line)
+    assert cell_len(second) <= 80
+    assert cell_len(first.partition("3/3")[0]) == cell_len(second.partition("3/3")[0])

@@ -1,8 +1,13 @@
-"""Tables of plain text that fit a width. A column that may be cut ends in … where there is no room for it."""
+"""Tables of plain text that fit a width. A column that may be cut ends in … where there is no room for it.
+
+A width counts columns of the terminal, of which a character of Chinese, Japanese or Korean takes two.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from rich.cells import cell_len, set_cell_size
 
 GAP: Final = 2  # columns of the terminal between two columns of the table
 ELLIPSIS: Final = "…"
@@ -20,7 +25,7 @@ class Column:
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """The heading and the rows as lines; at most `width` wide as far as the columns may be cut."""
     cells = [[column.heading for column in columns], *rows]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(columns))]
+    widths = [max(cell_len(row[place]) for row in cells) for place in range(len(columns))]
     excess = sum(widths) + GAP * (len(widths) - 1) - width
     while excess > 0:
         cuttable = [place for place, column in enumerate(columns) if column.least and widths[place] > column.least]
@@ -34,6 +39,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
     shown = []
     for column, cell, width in zip(columns, row, widths, strict=True):
-        cut = cell if len(cell) <= width else cell[: width - 1] + ELLIPSIS
-        shown.append(cut.rjust(width) if column.right else cut.ljust(width))
+        cut = cell if cell_len(cell) <= width else set_cell_size(cell, width - 1) + ELLIPSIS
+        filling = " " * (width - cell_len(cut))
+        shown.append(filling + cut if column.right else cut + filling)
     return (" " * GAP).join(shown).rstrip()
