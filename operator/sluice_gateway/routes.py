@@ -16,8 +16,9 @@ from sluice import contract
 from sluice.auth.caller import rate_headers
 from sluice.httpapi.body import release
 from sluice.httpapi.connection import Connection
-from sluice.httpapi.errors import ApiError, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
+from sluice.httpapi.errors import ApiError, ClientTooSlow, InternalError, NotFound
 from sluice.httpapi.hosts import check_host
+from sluice.httpapi.methods import handler_of
 from sluice.httpapi.streamed_response import has_begun
 from sluice.tracing import Tracing
 from sluice_gateway.errors import draining, error_response, in_flight_full
@@ -177,11 +178,7 @@ class DataPort:
         methods = self._routes.get(path if path == named or not path.startswith(named) else named)
         if methods is None or path == named:
             raise NotFound("This path does not exist; the paths are those of /openapi.json.", code="not_found")
-        handler = methods.get(request.method)
-        if handler is None:
-            allowed = ", ".join(methods)
-            raise MethodNotAllowed(f"This path allows {allowed}.", allowed)
-        return handler
+        return handler_of(methods, request.method)
 
 
 def _complete(request: web.BaseRequest, way: RequestWay, response: web.StreamResponse) -> None:

@@ -19,8 +19,12 @@ from sluice.auth.key_store import ANONYMOUS, KeyStore
 from sluice.auth.rate_limits import RateLimits
 from sluice.httpapi.errors import ApiError, Forbidden, RateLimited, Unauthorized
 
-KEY_HEADER_PATHS: Final = contract.PATHS_ANTHROPIC  # Anthropic's clients send x-api-key
 COSTLY_METHODS: Final = frozenset({"POST"})  # a read of /v1/models needs a key and counts towards no rate
+
+
+def takes_key_header(path: str) -> bool:
+    """True if the key may be in x-api-key, which Anthropic's clients send with messages and reads of models."""
+    return path in contract.PATHS_ANTHROPIC or f"{path}/".startswith(f"{contract.PATH_MODELS}/")
 
 
 class AccessControl:
@@ -78,7 +82,7 @@ class AccessControl:
             request[FROM_GATEWAY] = self._gateway_token is None  # without keys, clients are trusted with its headers
             return ANONYMOUS
         given = request.headers.getall("Authorization", [])
-        if not given and request.rel_url.raw_path in KEY_HEADER_PATHS:
+        if not given and takes_key_header(request.rel_url.raw_path):
             given = [f"Bearer {key}" for key in request.headers.getall("X-Api-Key", [])]
         key = self._store.find(given)
         if key is None:

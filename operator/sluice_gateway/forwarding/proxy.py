@@ -230,7 +230,8 @@ class Proxy:
             headers[contract.HEADER_PROMPT_TAG] = attempt.tag
         if way.span is not None:
             headers.update(way.span.headers())
-        asked = Request(request.method, request.rel_url.raw_path_qs, headers.items(), offer.body)
+        method = "GET" if request.method == "HEAD" else request.method
+        asked = Request(method, request.rel_url.raw_path_qs, headers.items(), offer.body)
         if len(way.tried) == 1:
             self._metrics.overhead.observe(time.monotonic() - offer.arrived_at - way.waited_seconds)
         try:

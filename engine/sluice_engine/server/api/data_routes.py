@@ -45,9 +45,6 @@ def _model(serving: Serving) -> dict[str, object]:
     }
 
 
-# Paths whose errors have another shape than OpenAI's.
-
-
 def routes() -> Routes:
     """Returns the routes of the data port."""
     return {

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from sluice import contract
-from sluice.auth.access import KEY_HEADER_PATHS
+from sluice.auth.access import takes_key_header
 from sluice_engine.server.api import embeddings, rerank, tokens
 from sluice_engine.server.api.anthropic import request_form as messages_form
 from sluice_engine.server.api.fields import Object
@@ -148,7 +148,6 @@ def _post(post: Post, path: str) -> Object:
     content: Object = {"application/json": {"schema": _reference(post.answer)}}
     if post.streams:
         content["text/event-stream"] = EVENTS
-    own = {"security": [*SECURITY, {"x-api-key": []}]} if path in KEY_HEADER_PATHS else {}
     return {
         "operationId": _operation_id("post", path),
         "summary": post.summary,
@@ -157,7 +156,12 @@ def _post(post: Post, path: str) -> Object:
             "content": {"application/json": {"schema": {"$ref": SCHEMAS + post.name}}},
         },
         "responses": {"200": {"description": "The answer.", "content": content}} | _faults(FAULTS, post.fault),
-    } | own
+    } | _with_key_header(path)
+
+
+def _with_key_header(path: str) -> Object:
+    """The security of a path on which Anthropic's clients may send their header; that of all paths elsewhere."""
+    return {"security": [*SECURITY, {"x-api-key": []}]} if takes_key_header(path) else {}
 
 
 def _get(get: Get) -> Object:
@@ -174,7 +178,7 @@ def _get(get: Get) -> Object:
     }
     if "{model}" in get.path:
         operation["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
-    return operation | ({"security": []} if get.public else {})
+    return operation | ({"security": []} if get.public else _with_key_header(get.path))
 
 
 def _faults(statuses: "Sequence[int] | dict[int, str]", fault: type[Any]) -> Object:

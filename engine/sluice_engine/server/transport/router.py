@@ -16,9 +16,10 @@ from sluice.auth.access import AccessControl
 from sluice.httpapi.body import release
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.hosts import check_host
+from sluice.httpapi.methods import handler_of
 from sluice.httpapi.streamed_response import has_begun
 from sluice_engine.server.context import Serving, request_id_of
-from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError, MethodNotAllowed, NotFound
+from sluice_engine.server.errors import ApiError, ClientTooSlow, InternalError, NotFound
 from sluice_engine.server.request_log import entry_of, log_end
 from sluice_engine.server.transport.cors import CORS_HEADERS, Cors
 from sluice_engine.server.transport.request_span import record_spans
@@ -114,10 +115,7 @@ class Router:
             raise NotFound("This path does not exist.", code="not_found")
         if (preflight := self._cors.preflight(request, methods)) is not None:
             return self._serving.response(request, 204, b"", preflight)
-        handler = methods.get(request.method)
-        if handler is None:
-            allowed = ", ".join(methods)
-            raise MethodNotAllowed(f"This path allows {allowed}.", allowed)
+        handler = handler_of(methods, request.method)
         if self._access is not None and path not in self._public:
             self._access.authorize(request, self._serving.served_name)
         with self._serving.busy:

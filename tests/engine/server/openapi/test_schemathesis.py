@@ -110,7 +110,7 @@ def test_a_key_of_a_header_is_described_where_it_is_read() -> None:
         for operation in methods.values()
         if {"x-api-key": []} in operation.get("security", found["security"])
     }
-    assert offered == set(contract.PATHS_ANTHROPIC)
+    assert offered == {*contract.PATHS_ANTHROPIC, contract.PATH_MODELS, f"{contract.PATH_MODELS}/{{model}}"}
 
 
 @pytest.mark.parametrize(("path", "method"), [each for each in OPERATIONS if each[1] == "get"])

@@ -164,3 +164,12 @@ def test_millions_of_token_ids_are_rejected_before_each_is_checked(served: Serve
 def test_a_web_page_cannot_drain_a_local_server(served: Served) -> None:
     assert served.admin("POST", "/drain", b"", {"Origin": "http://evil.example"}).status == 401
     assert served.admin("GET", "/readyz").status == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/v1/models/tiny", "/openapi.json"])
+def test_head_is_answered_as_get_without_the_body(served: Served, path: str) -> None:
+    whole, head_only = (served.request(method, path) for method in ("GET", "HEAD"))
+    assert (whole.status, head_only.status) == (200, 200)
+    assert head_only.body == b""
+    assert head_only.headers.get("content-length", "0") == str(len(whole.body))
+    assert served.request("HEAD", CHAT).status == 405

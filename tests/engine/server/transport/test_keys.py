@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from sluice import contract
-from tests.engine.server.auth.keys import bearer
+from tests.engine.server.auth.keys import bearer, key_of
 from tests.engine.server.transport.conftest import GOOD
 from tests.engine.server.transport.test_http import TYPE, error_of, head, status_of
 from tests.engine.serving import CHAT, Served
@@ -41,7 +41,7 @@ def test_without_a_key_file_any_key_is_accepted(served_without_keys: Served) -> 
         ["Authorization: Bearer \xff\xfe"],
         ["Authorization: key-of-tests"],
         ["Authorization: Basic key-of-tests"],
-        ["X-Api-Key: key-of-tests"],
+        ["X-Api-Key: wrong"],
         ["Authorization: Bearer key-of-tests"] * 2,
         ["Authorization: Bearer key-of-tests", "Authorization: Bearer wrong"],
     ],
@@ -55,6 +55,18 @@ def test_without_exactly_one_valid_key_is_401(served_with_keys: Served, path: st
     assert status_of(response) == 401
     assert b"www-authenticate: bearer" in response.lower()
     assert error_of(response)["code"] == "invalid_api_key"
+
+
+def test_the_header_of_anthropics_clients_is_a_key_where_they_send_it(served_with_keys: Served) -> None:
+    mine, name = {"X-Api-Key": key_of("tests")}, served_with_keys.key
+    served_with_keys.key = None
+    try:
+        for path in (contract.PATH_MODELS, f"{contract.PATH_MODELS}/tiny"):
+            for method in ("GET", "HEAD"):
+                assert served_with_keys.request(method, path, headers=mine).status == 200
+        assert served_with_keys.request("POST", CHAT, GOOD, TYPE | mine).status == 401
+    finally:
+        served_with_keys.key = name
 
 
 def test_the_same_prompt_of_another_tenant_is_no_cache_hit(served_with_keys: Served) -> None:

@@ -22,6 +22,7 @@ MAX_DESCRIPTION: Final = 32_768
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 MODES: Final = ("none", "auto", "required")
+INVALID_ARGUMENTS: Final = "invalid_json"
 # A named group, an escape that Python lacks, or another escape, behind whose backslash nothing begins.
 _ECMA: Final = re.compile(r"\(\?<(?![=!])|\\(?:[pPu]\{\w[^{}]*\}|c[A-Za-z]|k<\w+>|.)", re.DOTALL)
 
@@ -47,7 +48,16 @@ NAMED_CHOICE: Final = object_form(
     ("type", "function"),
     more=True,
 )
-TOOL_CHOICE: Final = Form("tool_choice", {"anyOf": [{"type": "string", "enum": list(MODES)}, NAMED_CHOICE]})
+_ALLOWED: Final = fields(
+    Form("mode", {"enum": ["auto", "required"]}), Form("tools", list_of(NAMED_CHOICE, 1, MAX_TOOLS))
+)
+ALLOWED_CHOICE: Final = object_form(
+    fields(Form("type", {"const": "allowed_tools"}), Form("allowed_tools", object_form(_ALLOWED, ("mode", "tools")))),
+    ("type", "allowed_tools"),
+)
+TOOL_CHOICE: Final = Form(
+    "tool_choice", {"anyOf": [{"type": "string", "enum": list(MODES)}, NAMED_CHOICE, ALLOWED_CHOICE]}
+)
 CALLS: Final = Form(
     "tool_calls",
     list_of(
@@ -88,10 +98,23 @@ def tool_choice(body: Object) -> ToolChoice:
             raise invalid("tool_choice", "needs tools")
         mode = {"none": "none", "auto": "auto", "required": "required"}[value]
         return ToolChoice(tools, mode, "", parallel)  # type: ignore[arg-type]  # one of MODES
+    if isinstance(value, dict) and value.get("type") == "allowed_tools":
+        return _allowed(value.get("allowed_tools"), tools, parallel)
     name = _named(value)
     if name not in {tool.name for tool in tools}:
         raise invalid("tool_choice", f"names {name!r}, which is not among the tools")
     return ToolChoice(tools, "named", name, parallel)
+
+
+def _allowed(value: Any, tools: tuple[Tool, ...], parallel: bool) -> ToolChoice:
+    """Some of the tools: the others are as if they were not on offer."""
+    mode, chosen = (value.get("mode"), value.get("tools")) if isinstance(value, dict) else (None, None)
+    if mode not in ("auto", "required") or not isinstance(chosen, list) or not 1 <= len(chosen) <= MAX_TOOLS:
+        raise invalid("tool_choice", "of allowed tools must have the mode auto or required, and a list of functions")
+    names = {_named(each) for each in chosen}
+    if unknown := names - {tool.name for tool in tools}:
+        raise invalid("tool_choice", f"names {min(unknown)!r}, which is not among the tools")
+    return ToolChoice(tuple(tool for tool in tools if tool.name in names), mode, "", parallel)
 
 
 def past_calls(message: Object, where: str) -> tuple[PastCall, ...]:
@@ -112,16 +135,24 @@ def _past_call(call: Any, where: str) -> PastCall:
         or call.get("type", "function") != "function"
     ):
         raise invalid(where, "must be an object {id, type: 'function', function: {name, arguments}}")
-    arguments = function.get("arguments")
+    arguments, within = function.get("arguments"), f"{where}.function.arguments"
     if isinstance(arguments, str):
-        try:
-            arguments = orjson.loads(arguments or "{}")
-        except orjson.JSONDecodeError as error:
-            raise invalid(f"{where}.function.arguments", "must be JSON, as text") from error
-        check_depth(arguments, f"{where}.function.arguments")
+        arguments = _past_arguments(arguments, within)
     if not isinstance(arguments, dict):
-        raise invalid(f"{where}.function.arguments", "must be the text of a JSON object")
+        raise invalid(within, "must be a string")
     return PastCall(str(call.get("id") or ""), function["name"], arguments)
+
+
+def _past_arguments(text: str, where: str) -> Object:
+    """Arguments as the model wrote them. It may have written no object, and an agent sends them back to have them corrected:
+    templates need an object, so that the text then stands in one.
+    """
+    try:
+        found = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return {INVALID_ARGUMENTS: text}
+    check_depth(found, where)
+    return found if isinstance(found, dict) else {INVALID_ARGUMENTS: text}
 
 
 def _named(value: Any) -> str:

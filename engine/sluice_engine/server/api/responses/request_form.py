@@ -94,15 +94,18 @@ _CACHED_SEARCH: Final = object_form(
     more=True,
 ) | {"description": "Accepted and not offered to the model: the server has no index to search."}
 TOOLS: Final = Form("tools", list_of({"anyOf": [_FUNCTION_TOOL, _NAMESPACE, _CACHED_SEARCH]}, 0, tool_fields.MAX_TOOLS))
+_NAMED_CHOICE: Final = object_form(fields(_FUNCTION, Form("name", _STRING)), ("type", "name"), more=True)
+_ALLOWED_CHOICE: Final = object_form(
+    fields(
+        Form("type", {"const": "allowed_tools"}),
+        Form("mode", {"enum": ["auto", "required"]}),
+        Form("tools", list_of(_NAMED_CHOICE, 1, tool_fields.MAX_TOOLS)),
+    ),
+    ("type", "mode", "tools"),
+)
 TOOL_CHOICE: Final = Form(
     "tool_choice",
-    {
-        "anyOf": [
-            {"enum": list(tool_fields.MODES)},
-            object_form(fields(_FUNCTION, Form("name", _STRING)), ("type", "name"), more=True),
-            tool_fields.NAMED_CHOICE,
-        ]
-    },
+    {"anyOf": [{"enum": list(tool_fields.MODES)}, _NAMED_CHOICE, tool_fields.NAMED_CHOICE, _ALLOWED_CHOICE]},
 )
 FIELDS: Final[Fields] = {
     **{name: CHAT[name] for name in SAME},

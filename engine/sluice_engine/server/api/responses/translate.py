@@ -165,8 +165,13 @@ def _content(parts: Any, where: str) -> str:
 
 
 def _tool_choice(choice: Any) -> Any:
-    if isinstance(choice, dict) and choice.get("type") == "function" and "name" in choice:
+    if not isinstance(choice, dict):
+        return choice
+    if choice.get("type") == "function" and "name" in choice:
         return {"type": "function", "function": {"name": flat_name(choice.get("namespace"), choice["name"])}}
+    if choice.get("type") == "allowed_tools" and isinstance(choice.get("tools"), list):
+        tools = [_tool_choice(each) for each in choice["tools"]]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": tools}}
     return choice
 
 

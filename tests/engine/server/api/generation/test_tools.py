@@ -11,6 +11,7 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
+from sluice_engine.server.api.generation.tool_fields import past_calls
 from tests.engine.serving import CHAT, Served
 
 QUESTION: list[Any] = [{"role": "user", "content": "What is the weather in Zürich?"}]
@@ -117,6 +118,49 @@ def test_the_clients_own_tools_are_parsed(client: OpenAI) -> None:
     assert isinstance(made.function.parsed_arguments, City)
 
 
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    """A choice among some of the tools."""
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_only_allowed_tools_are_called_and_others_are_as_if_not_on_offer(client: OpenAI) -> None:
+    name = TOOLS[1]["function"]["name"]
+
+    def calls(**fields: Any) -> list[tuple[str, str]]:
+        made = call(client, **fields).choices[0].message.tool_calls or ()
+        return [(each.function.name, each.function.arguments) for each in made]
+
+    chosen = calls(tools=TOOLS, tool_choice=allowed("required", name))
+    assert {called for called, _ in chosen} == {name}
+    assert chosen == calls(tools=TOOLS[1:2], tool_choice="required")
+    assert (
+        call(client, tools=TOOLS, tool_choice=allowed("auto", name)).usage.prompt_tokens
+        == call(client, tools=TOOLS[1:2]).usage.prompt_tokens
+    )
+    responses: Any = [{"type": "function", **each["function"]} for each in TOOLS]
+    choice: Any = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": name}]}
+    (made, *_) = client.responses.create(model="tiny", input="a", tools=responses, tool_choice=choice).output
+    assert made.type == "function_call" and made.name == name
+
+
+@pytest.mark.parametrize("arguments", ['{"city": "Ber', "null", "[1]", "5", "{}", ""])
+def test_arguments_that_are_no_object_are_taken_back_from_an_agent_that_has_them_corrected(
+    client: OpenAI, arguments: str
+) -> None:
+    made: Any = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    history: Any = [
+        *QUESTION,
+        {"role": "assistant", "tool_calls": [made]},
+        {"role": "tool", "tool_call_id": "1", "content": "The arguments are no object."},
+    ]
+    broken = arguments not in ("{}", "")
+    prompt = past_calls({"tool_calls": [made]}, "messages[1]")[0].as_json()["function"]["arguments"]
+    assert prompt == ({"invalid_json": arguments} if broken else {})
+    answer = client.chat.completions.create(model="tiny", messages=history, tools=TOOLS, max_tokens=2)
+    assert answer.usage is not None and answer.usage.completion_tokens > 0
+
+
 def test_tools_without_a_call_change_only_the_prompt(client: OpenAI) -> None:
     plain = call(client)
     assert call(client, tools=TOOLS, tool_choice="none").choices == plain.choices
@@ -219,9 +263,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0]"),
     ({"messages": [{"role": "assistant", "tool_calls": 1}]}, "messages[0].tool_calls"),
     (
-        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": "{"}}]}]},
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": 5}}]}]},
         "messages[0].tool_calls[0].function.arguments",
     ),
+    ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": allowed("required")}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": allowed("none", "weather")}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": allowed("auto", "weather", "rm")}, "tool_choice"),
     ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
     ({"messages": [{"role": "tool", "tool_call_id": 5, "content": "x"}]}, "messages[0].tool_call_id"),
 ]  # fmt: skip
