@@ -12,7 +12,7 @@ from tests.waiting import WAITING
 
 ROOT = Path(__file__).parents[1]
 TEST = "import os\nimport pytest\n@pytest.mark.parametrize('n', range(3))\ndef test_it(n):\n    assert os.environ['PYTEST_XDIST_WORKER'] {}\n"
-OTHERS = ("tests/bench/test_a.py", "tests/kube/test_b.py", "tests/operator/test_c.py", "tests/sim/test_d.py")
+OTHERS = ("tests/bench/test_a.py", "tests/monitoring/test_b.py", "tests/operator/test_c.py", "tests/sim/test_d.py")
 STORIES = ("tests/kube/operators/test_e.py", "tests/kube/operators/test_f.py", "tests/kube/test_acceptance_models.py")
 
 

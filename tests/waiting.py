@@ -13,10 +13,13 @@ from xdist.workermanage import WorkerController
 
 # Files, or folders that end with a slash.
 WAITING: Final = (
-    "tests/kube/operators/",
-    "tests/kube/test_acceptance_models.py",
+    "tests/kube/",
     "tests/ecosystem/test_hpa.py",
     "tests/gateway/test_resume.py",
+    "tests/gateway/http/test_same_answers.py",
+    "tests/engine/core/test_process_faults.py",
+    "tests/engine/server/test_process.py",
+    "tests/operator/cluster/local/",
 )
 
 

@@ -73,8 +73,9 @@ def test_up_while_the_model_arrives_and_when_it_serves(columns: int, tmp_path: P
             hub.released = threading.Event()
             stalled.set()
             terminal.wait_for(r"replicas are loading")
-            terminal.wait_for(r"chat +1/1 ")
             terminal.wait_for(r"replica \w+ +ready")
+            terminal.wait_for(r"1 of 1\s+replicas are ready")
+            terminal.wait_for(r"chat +1/1 +0 ")  # the first scrape
             compare(f"up-serving-{columns}", terminal, MASKS | DOWNLOAD)
             terminal.send(CTRL_C)
             assert terminal.finish() == 0
