@@ -40,7 +40,8 @@ def test_a_refused_download_says_why_and_continues_when_access_is_given(tiny_mod
             (tmp_path / "token").write_text("secret")
             assert hub.reached.wait(60)
             poll(lambda: " % of " in str(readyz(served).get("load")), 60, served.log)
-            assert "problem" not in readyz(served) and answers(served, "/livez", 200)
+            poll(lambda: "problem" not in readyz(served), 60, served.log)  # with the first bytes of the new attempt
+            assert answers(served, "/livez", 200)
             assert served.request("POST", CHAT, body(1)).error["code"] == "loading"
             hub.released.set()
             poll(lambda: answers(served, "/readyz", 200), 60, served.log)
