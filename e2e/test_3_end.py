@@ -7,7 +7,7 @@ import pytest
 
 from e2e.framework import jobs, manifests
 from e2e.framework.cluster import Cluster, Object, is_ready, name_of, run, say, wait_for
-from e2e.framework.operator_pod import CRD, Operator
+from e2e.framework.operator_pod import CRD, REPLICAS, Operator
 from e2e.framework.settings import ROOT, Settings
 
 HPA: Object = {
@@ -86,8 +86,8 @@ def test_a_killed_engine_is_replaced_while_the_other_serves(cluster: Cluster, se
 
     wait_for(f"the engine of {name_of(killed_pod)} is replaced", healed, timeout=300)
     for pod in cluster.pods("chat"):
-        for status in pod["status"]["containerStatuses"]:
-            assert status["lastState"].get("terminated", {}).get("exitCode") != 0
+        for status in pod["status"].get("containerStatuses", []):
+            assert status.get("lastState", {}).get("terminated", {}).get("exitCode") != 0
     account = others.wait(timeout=300)
     assert account["failed"] == []
     assert account["retries"] == 0
@@ -109,7 +109,7 @@ def without_crd(cluster: Cluster, operator: Operator) -> Iterator[Operator]:
     if cluster.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}") is not None:
         pytest.skip("another release brought the CRD, and its resources would go with it")
     try:
-        operator.install("crds.install=false")
+        operator.install("crds.install=false", until_ready=False)  # a gateway is ready when it knows its models
         yield operator
     finally:
         operator.uninstall()
@@ -120,10 +120,12 @@ def test_row_an_operator_whose_crd_is_missing_waits_and_says_so_and_leads_once_i
     without_crd: Operator,
 ) -> None:
     waiting = f"the CustomResourceDefinition {CRD} is not installed. `sluice crds | kubectl apply -f -`."
+    wait_for("2 operators run", lambda: sum(is_ready(pod) for pod in without_crd.pods()) == REPLICAS, timeout=60)
     wait_for("the operator says that it waits", lambda: waiting in without_crd.logs(), timeout=60)
     assert not without_crd.leads()
     run("kubectl", "apply", "--server-side", "-f", str(ROOT / "crds/sluice.dev_llmdeployments.yaml"))
     wait_for("the operator leads", without_crd.leads, timeout=60)
+    wait_for("the gateways are ready", lambda: all(is_ready(pod) for pod in without_crd.gateways()), timeout=60)
     assert without_crd.restarts() == 0
 
 

@@ -42,9 +42,10 @@ class Operator:
         of_release = f"app.kubernetes.io/instance={self.release},app.kubernetes.io/name="
         self._selector, self._gateways = f"{of_release}sluice-operator", f"{of_release}sluice-gateway"
 
-    def install(self, *values: str) -> None:
+    def install(self, *values: str, until_ready: bool = True) -> None:
         """Run helm install as in the README, with this run's images and further `--set` values."""
-        self._helm("install", CHART, "--create-namespace", *_set(*self._crd_values(), *values))
+        wait = [] if until_ready else ["--wait=false"]
+        self._helm("install", CHART, "--create-namespace", *wait, *_set(*self._crd_values(), *values))
 
     def upgrade(self, chart: Path = CHART, values: Sequence[str] = ()) -> None:
         """Run helm upgrade to `chart` with the values of the installation and further `--set` values."""
@@ -67,7 +68,7 @@ class Operator:
         clients = _set("networkPolicy.namespaceClients=Always") if chart == CHART else []
         command = ("helm", verb, self.release, str(chart), "--namespace", self.namespace, "--wait", "--timeout", "400s")
         run(*command, *images, *clients, *options, timeout=420)
-        say(f"helm {verb} {self.release}: ready")
+        say(f"helm {verb} {self.release}: done")
 
     def _crd_values(self) -> list[str]:
         """Helm values for the CRD: the suite removes its own CRD, and keeps one that another release installed."""
