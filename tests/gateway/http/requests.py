@@ -158,7 +158,15 @@ def paths() -> dict[str, bytes]:
         f"{method} on the models": head("Content-Length: 0", method=method, path="/v1/models")
         for method in ("POST", "DELETE", "BREW")
     }
-    found["HEAD on the models"] = head(method="HEAD", path="/v1/models")
+    for path in (
+        "/v1/models",
+        "/v1/models/tiny",
+        "/v1/models/other",
+        "/health",
+        "/openapi.json",
+        "/v1/chat/completions",
+    ):
+        found[f"HEAD {path}"] = head(method="HEAD", path=path)
     found["CONNECT"] = head(method="CONNECT", path="localhost:443")
     found["OPTIONS *"] = head("Content-Length: 0", method="OPTIONS", path="*")
     for path in (
