@@ -2,6 +2,7 @@
 transformers.
 """
 
+from sluice_engine.text.chat_template import Ending
 from sluice_engine.text.detokenizer import Detokenizer
 from sluice_engine.text.logprob_buffer import Entry
 from sluice_engine.text.output import Choice, Display, Piece
@@ -12,6 +13,7 @@ __all__ = [
     "Choice",
     "Detokenizer",
     "Display",
+    "Ending",
     "Entry",
     "Message",
     "Piece",

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 from jinja2.ext import Extension, loopcontrols
@@ -21,6 +21,9 @@ from jinja2.parser import Parser
 from sluice_engine.text.template_budget import RENDER_SECONDS, BoundedEnvironment, TemplateFailed, TimeBudget
 
 MAX_RENDERED_CHARACTERS = 16 * 1024 * 1024
+# What a prompt ends with: the beginning of an answer, the text of the last message, which the output goes on from, or
+# the end of the last message.
+Ending = Literal["answer", "last_text", "last_message"]
 
 
 def _tojson(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:
@@ -75,6 +78,7 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         variables: Mapping[str, Any] = MappingProxyType({}),
         seconds: float = RENDER_SECONDS,
+        ending: Ending = "answer",
     ) -> list[tuple[str, bool]]:
         """The prompt as pieces of (text, plain); control tokens are recognised only where `plain` is false. `variables`
         come from the request: strings in them stay text, and they replace none of the model's own variables. `seconds`
@@ -93,7 +97,15 @@ class ChatTemplate:
             return self._control.sub(mark, text) if self._control is not None else text
 
         shielded: list[dict[str, Any]] = [_mapped(dict(message), shield) for message in messages]
-        rendered = self._run(shielded, {name: _mapped(value, shield) for name, value in variables.items()}, seconds)
+        end = f"{nonce}end\ue001"
+        if ending == "last_text":
+            shielded[-1]["content"] += end  # found again, also where the template trims or moves the text
+        given = {name: _mapped(value, shield) for name, value in variables.items()}
+        rendered = self._run(shielded, given | {"add_generation_prompt": ending == "answer"}, seconds)
+        if ending == "last_text":
+            rendered, found, _ = rendered.rpartition(end)
+            if not found:
+                raise TemplateFailed("the chat template leaves out the end of the last message, so it cannot go on")
         if not spelled:
             return [(rendered, False)]
         pieces: list[tuple[str, bool]] = []
@@ -106,7 +118,7 @@ class ChatTemplate:
 
     def _run(self, messages: list[dict[str, Any]], variables: dict[str, Any], seconds: float) -> str:
         try:
-            given = {**variables, **self._variables, "messages": messages, "add_generation_prompt": True}
+            given = {**variables, **self._variables, "messages": messages}
             given |= TimeBudget(seconds).variables()
             parts: list[str] = []
             size = 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from sluice_engine.text.chat_template import ChatTemplate
+from sluice_engine.text.chat_template import ChatTemplate, Ending
 from sluice_engine.text.detokenizer import (
     ByteLevelDetokenizer,
     Detokenizer,
@@ -40,6 +40,7 @@ class Message:
     content: str
     fields: Mapping[str, Any] = field(default_factory=dict)  # further ones of chat templates: tool calls, their ids
     reasoning: str = ""  # that led to an earlier answer
+    is_prefix: bool = False  # the output goes on from it
 
 
 class TextModel:
@@ -105,6 +106,7 @@ class TextModel:
         variables: Mapping[str, Any] | None = None,
         tools: Sequence[Tool] = (),
         seconds: float = RENDER_SECONDS,
+        ending: Ending = "answer",
     ) -> list[int]:
         """The rendered template as token ids; control tokens come only from the template. `variables` are the
         request's own variables of the template. A template that knows no tools gets them as text. `seconds` of processor
@@ -121,7 +123,7 @@ class TextModel:
         elif tools:
             given["tools"] = [tool.as_json() for tool in tools]
         ids: list[int] = []
-        for text, plain in _rendered(self._template, spoken, given, seconds):
+        for text, plain in _rendered(self._template, spoken, given, seconds, ending):
             encoder = self._plain if plain else self._tokenizer
             ids.extend(_encoded(encoder, text))
         return ids
@@ -172,17 +174,21 @@ class TextModel:
 
 
 def _rendered(
-    template: ChatTemplate, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], seconds: float
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    variables: Mapping[str, Any],
+    seconds: float,
+    ending: Ending,
 ) -> list[tuple[str, bool]]:
     try:
-        return template.render(messages, variables, seconds)
+        return template.render(messages, variables, seconds, ending)
     except TemplateSlow:
         raise
     except TemplateFailed:
         fewer = with_one_system_message(messages)
         if fewer is None:
             raise
-        return template.render(fewer, variables, seconds)
+        return template.render(fewer, variables, seconds, ending)
 
 
 def load_text_model(folder: Path) -> TextModel:

@@ -8,7 +8,7 @@ from aiohttp import web
 from sluice.httpapi.body import MAX_BODY_BYTES, read_object
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation import tool_fields
-from sluice_engine.server.api.generation.accepted_fields import VARIABLES, chat_options
+from sluice_engine.server.api.generation.accepted_fields import ENDING, VARIABLES, chat_options
 from sluice_engine.server.api.generation.message_schema import MESSAGES, messages_of
 from sluice_engine.server.api.generation.request_schema import MODEL, check_model
 from sluice_engine.server.api.request_fields import Fields, Flag, Form, fields
@@ -28,6 +28,7 @@ TOKENIZE: Final = fields(
     RETURN_STRINGS,
     tool_fields.TOOLS,
     VARIABLES,
+    *ENDING.values(),
 )
 DETOKENIZE: Final = fields(
     MODEL,
@@ -79,13 +80,18 @@ async def _begin(request: web.BaseRequest, serving: Serving, known: Fields) -> O
 async def _ids(serving: Serving, body: Object) -> list[int]:
     text = serving.text
     # Every field is read whichever of prompt and messages is sent: a malformed one is an error in both.
-    special, options, tools = ADD_SPECIAL.of(body), chat_options(body), tool_fields.tool_choice(body).tools
-    if body.get("messages") is not None:
+    special, tools = ADD_SPECIAL.of(body), tool_fields.tool_choice(body).tools
+    messages = messages_of(body) if body.get("messages") is not None else ()
+    options = chat_options(body, messages)
+    if messages:
         if body.get("prompt") is not None:
             raise invalid("messages", "and prompt exclude each other")
-        messages = messages_of(body)
         try:  # in a thread: a template may take long whatever the messages' size
-            return await offload(serving, MAX_BODY_BYTES, lambda: text.encode_chat(messages, options.variables, tools))
+            return await offload(
+                serving,
+                MAX_BODY_BYTES,
+                lambda: text.encode_chat(messages, options.variables, tools, ending=options.ending),
+            )
         except TemplateFailed as error:
             raise BadRequest(f"{error}.", param="messages", code="invalid_value") from error
     prompt = body.get("prompt")

@@ -93,6 +93,7 @@ def refused(parse: Parse, body: dict[str, Any]) -> ApiError | None:
 RULES = (
     ("messages", "content must be"),  # an answer with calls needs none
     ("tool_choice", "names"),
+    ("continue_final_message", "needs a text of the assistant"),
     ("chat_template_kwargs", "nested"),
     ("guided_", "must be"),
     ("guided_", "cannot be enforced"),

@@ -112,7 +112,7 @@ FIELDS: Final[Fields] = {
     **{name: CHAT[name] for name in SAME},
     **fields(
         MESSAGES,
-        Form("system", _TEXTS),
+        Form("system", {"anyOf": [_STRING, {"type": "array", "items": _TEXT}]}),
         STOP_SEQUENCES,
         USER_ID,
         TOOLS,

@@ -14,6 +14,7 @@ _ORIGINS: Final = {
     "reasoning_effort": "output_config.effort",
     "user": "metadata.user_id",
     "stop": "stop_sequences",
+    "continue_final_message": "messages",
 }
 
 
@@ -42,6 +43,8 @@ def chat_body(body: Object, *, counting: bool = False) -> tuple[Object, Origins]
     chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
     origins = Origins(_ORIGINS)
     chat["messages"] = _messages(body, origins)
+    if _is_prefix(chat["messages"][-1]):
+        chat["continue_final_message"] = True
     _clear_thoughts(chat["messages"], body.get("context_management"))
     if stops := form.STOP_SEQUENCES.of(body):
         chat["stop"] = list(stops)
@@ -67,7 +70,7 @@ def _user_id(metadata: Any) -> str | None:
 
 
 def _system(system: Any) -> list[Object]:
-    if system is None:
+    if system is None or system == []:
         return []
     if isinstance(system, str):
         return [{"role": "system", "content": system}]
@@ -98,6 +101,11 @@ def _messages(body: Object, origins: Origins) -> list[Object]:
         else:
             _add_assistant(found, content, f"{where}.content", origins)
     return found
+
+
+def _is_prefix(last: Object) -> bool:
+    """Whether the answer goes on from the last message, which Anthropic's API does with a text of the assistant."""
+    return bool(last["role"] == "assistant" and last["content"] and not last.get("tool_calls"))
 
 
 def _add_user(messages: list[Object], content: Any, where: str, origins: Origins) -> None:

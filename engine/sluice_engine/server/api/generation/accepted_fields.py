@@ -3,7 +3,7 @@
 A descriptive field (`store`, `metadata`, …) has no effect: nothing is stored. It is checked as OpenAI checks it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from sluice_engine.server.api.request_fields import (
     Text,
     fields,
 )
-from sluice_engine.text import Display
+from sluice_engine.text import Display, Ending, Message
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
 VERBOSITIES: Final = ("low", "medium", "high")
@@ -55,6 +55,8 @@ VARIABLES: Final = Form(
         "propertyNames": {"not": {"enum": sorted(TEMPLATES_OWN)}},
     },
 )
+GENERATION_PROMPT: Final = Flag("add_generation_prompt", True)
+CONTINUE: Final = Flag("continue_final_message")
 SKIP_SPECIAL: Final = Flag("skip_special_tokens", True)
 INCLUDE_STOP: Final = Flag("include_stop_str_in_output")
 BAD_WORDS: Final = Strings("bad_words", MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS, empty=True)
@@ -62,7 +64,8 @@ BAD_WORDS: Final = Strings("bad_words", MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS, 
 DESCRIPTIVE: Final = fields(*NAMES, RETENTION, CACHE_OPTIONS, STORE, SERVICE_TIER, METADATA)
 TRUNCATION: Final = fields(Form(TRUNCATE.name, TRUNCATE.form() | {"not": {"const": 0}}))
 PROMPT: Final = {**TRUNCATION, **fields(CACHE_SALT)}
-TEMPLATE: Final = fields(VARIABLES, EFFORT, VERBOSITY)
+ENDING: Final = fields(GENERATION_PROMPT, CONTINUE)  # vLLM's
+TEMPLATE: Final = {**fields(VARIABLES, EFFORT, VERBOSITY), **ENDING}
 SHOWN: Final = fields(SKIP_SPECIAL, INCLUDE_STOP)
 
 
@@ -73,6 +76,7 @@ class PromptOptions:
     variables: Mapping[str, Any] = field(default_factory=dict)  # of the chat template
     truncate: int | None = None  # keeps the last so many tokens; −1: as many as the context has room for
     cache_salt: str = ""
+    ending: Ending = "answer"  # of a chat
 
 
 def descriptive(body: Object) -> None:
@@ -110,14 +114,26 @@ def truncation(body: Object) -> int | None:
     return most
 
 
-def chat_options(body: Object) -> PromptOptions:
-    """Parses the fields of a chat's prompt: those of a completion, and variables of the template. Raises BadRequest."""
+def chat_options(body: Object, messages: Sequence[Message]) -> PromptOptions:
+    """Parses the fields of a chat's prompt: those of a completion, variables of the template, and its end. Raises BadRequest."""
     options = prompt_options(body)
     variables = dict(_template_variables(body.get("chat_template_kwargs")))
     for each in (EFFORT, VERBOSITY):
         if (value := each.of(body)) is not None:
             variables[each.name] = value
-    return PromptOptions(variables, options.truncate, options.cache_salt)
+    return PromptOptions(variables, options.truncate, options.cache_salt, _ending(body, messages))
+
+
+def _ending(body: Object, messages: Sequence[Message]) -> Ending:
+    """Of all messages, the last alone may say `prefix: true`, Mistral's and DeepSeek's name of the same."""
+    goes_on = CONTINUE.of(body) or (bool(messages) and messages[-1].is_prefix)
+    if not goes_on:
+        return "answer" if GENERATION_PROMPT.of(body) else "last_message"
+    if body.get(GENERATION_PROMPT.name):
+        raise invalid(GENERATION_PROMPT.name, "and continue_final_message exclude each other")
+    if not messages or messages[-1].role != "assistant" or messages[-1].fields:
+        raise invalid(CONTINUE.name, "needs a text of the assistant as the last message")
+    return "last_text"
 
 
 def display(body: Object) -> Display:

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.generation.tool_fields import CALLS, past_calls
-from sluice_engine.server.api.request_fields import Form, Neutral, fields, list_of, object_form
+from sluice_engine.server.api.request_fields import Flag, Form, Neutral, fields, list_of, object_form
 from sluice_engine.server.errors import BadRequest, Unsupported
 from sluice_engine.text import Message
 from sluice_engine.text import reasoning as thoughts
@@ -14,21 +14,26 @@ MAX_PARTS: Final = 1024
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 UNSUPPORTED: Final = ("function_call", "audio")
 IGNORED: Final = ("refusal", "annotations")  # of an answer that a client sends back
+PREFIX: Final = Flag("prefix")  # the answer goes on from this message
 PART: Final = object_form(
     fields(Form("type", {"const": "text"}), Form("text", {"type": "string"})), ("type", "text"), more=True
 )
-CONTENT: Final[Object] = {"anyOf": [{"type": "string"}, list_of(PART, 1, MAX_PARTS)]}
+REFUSAL: Final = object_form(
+    fields(Form("type", {"const": "refusal"}), Form("refusal", {"type": "string"})), ("type", "refusal"), more=True
+)
+CONTENT: Final[Object] = {"anyOf": [{"type": "string"}, list_of({"anyOf": [PART, REFUSAL]}, 1, MAX_PARTS)]}
 FIELDS: Final = fields(
     Form("role", {"type": "string", "enum": sorted(ROLES)}),
     Form("content", CONTENT),
     *(Form(name, {"type": "string"}) for name in ("name", "tool_call_id")),
     CALLS,
+    PREFIX,
     *(Form(name, {}) for name in IGNORED),
     *(Form(name, {"type": "string"}) for name in thoughts.FIELDS),
     *(Neutral(name, ({}, [], "", False, 0)) for name in UNSUPPORTED),
 )
 MESSAGES: Final = Form("messages", list_of(object_form(FIELDS, ("role",)), 1, MAX_MESSAGES))
-_MEDIA: Final = frozenset({"image_url", "input_audio", "file", "refusal", "video_url", "audio_url"})
+_MEDIA: Final = frozenset({"image_url", "input_audio", "file", "video_url", "audio_url"})
 
 
 def messages_of(body: Object) -> tuple[Message, ...]:
@@ -63,27 +68,33 @@ def _message(message: Any, where: str) -> Message:
     reasoning = (
         next((message[name] for name in thoughts.FIELDS if message.get(name)), "") if role == "assistant" else ""
     )
-    text = "" if content is None and (calls or reasoning) else _content(content, f"{where}.content")
+    if content is None and role == "assistant" and isinstance(message.get("refusal"), str):
+        content = message["refusal"]
+    text = "" if content is None and (calls or reasoning) else _content(content, f"{where}.content", role)
     fields: dict[str, Any] = {"tool_calls": [call.as_json() for call in calls]} if calls else {}
     if role == "tool":
         fields |= {name: message[name] for name in ("name", "tool_call_id") if message.get(name)}
-    return Message("system" if role == "developer" else role, text, fields, reasoning)
+    is_prefix = PREFIX.of(message)
+    if is_prefix and role != "assistant":
+        raise invalid(f"{where}.prefix", "belongs to messages of the assistant")
+    return Message("system" if role == "developer" else role, text, fields, reasoning, bool(is_prefix))
 
 
-def _content(content: Any, where: str) -> str:
+def _content(content: Any, where: str, role: str) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not 1 <= len(content) <= MAX_PARTS:
         raise invalid(where, "must be a string or a non-empty list of text parts")
-    return "".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
+    return "".join(_part(part, f"{where}[{index}]", role) for index, part in enumerate(content))
 
 
-def _part(part: Any, where: str) -> str:
+def _part(part: Any, where: str, role: str) -> str:
     if not isinstance(part, dict):
         raise invalid(where, "must be an object with type and text")
     kind = part.get("type")
     if isinstance(kind, str) and kind in _MEDIA:
         raise Unsupported(f"{where}.type {kind!r} is not supported by this engine.", param=f"{where}.type")
-    if kind != "text" or not isinstance(part.get("text"), str):
+    kinds = ("text", "refusal") if role == "assistant" else ("text",)
+    if kind not in kinds or not isinstance(part.get(kind), str):
         raise BadRequest(f"{where} must be {{type: 'text', text: string}}.", param=where, code="invalid_value")
-    return str(part["text"])
+    return str(part[kind])

@@ -164,7 +164,7 @@ def _encode(serving: Serving, generation: Generation, seconds: float) -> list[En
     if generation.messages is None:
         return [_encoded(text, prompt, most, echo=generation.echo) for prompt in generation.prompts or ()]
     offered = generation.tools.tools if generation.tools.mode != "none" else ()
-    tokens = text.encode_chat(generation.messages, options.variables, offered, seconds)
+    tokens = text.encode_chat(generation.messages, options.variables, offered, seconds, options.ending)
     return [Encoded(tuple(tokens if most is None else tokens[-most:]))]
 
 

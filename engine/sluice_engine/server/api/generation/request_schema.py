@@ -77,8 +77,6 @@ _NEUTRAL: Final = (
         for name in ("audio", "prediction", "web_search_options", "moderation", "chat_template", "documents")
     ),
     Neutral("suffix", ("",)),
-    Neutral("add_generation_prompt", (True,)),
-    Neutral("continue_final_message", (False,)),
     # vLLM's, with its defaults
     Neutral("spaces_between_special_tokens", (True,)),
     Neutral("length_penalty", (1.0,)),
@@ -92,7 +90,9 @@ COMPLETION_NEUTRAL: Final = {
     each.name: each
     for each in (
         *_NEUTRAL,
-        *(Neutral(name, ()) for name in accepted_fields.TEMPLATE),
+        *(Neutral(name, ()) for name in accepted_fields.TEMPLATE if name not in accepted_fields.ENDING),
+        Neutral("add_generation_prompt", (True,)),
+        Neutral("continue_final_message", (False,)),
         Neutral("add_special_tokens", (True,)),
         Neutral("tools", ([],)),
         Neutral("tool_choice", ("none",)),
@@ -174,9 +174,9 @@ def chat(body: Object, served_name: str) -> Generation:
     limit = MAX_COMPLETION_TOKENS if body.get("max_completion_tokens") is not None else MAX_TOKENS
     if limit is MAX_COMPLETION_TOKENS and body.get("max_tokens") is not None:
         raise invalid("max_tokens", "and max_completion_tokens exclude each other")
-    choices, options = chat_choices(body, limit.of(body)), accepted_fields.chat_options(body)
-    tools = tool_fields.tool_choice(body)
-    generation = _generation(body, limit, choices, options, messages=messages_of(body))
+    choices, messages = chat_choices(body, limit.of(body)), messages_of(body)
+    options, tools = accepted_fields.chat_options(body, messages), tool_fields.tool_choice(body)
+    generation = _generation(body, limit, choices, options, messages=messages)
     return structs.replace(
         generation,
         tools=tools,
