@@ -16,6 +16,7 @@ from sluice import contract
 from sluice.auth.caller import rate_headers
 from sluice.auth.gateway_token import FROM_GATEWAY
 from sluice.httpapi.connection import Connection
+from sluice.httpapi.errors import COMMON_HEADERS
 from sluice.httpapi.event_response import EventResponse
 from sluice.tracing import Tracing
 from sluice_engine import messages
@@ -34,7 +35,6 @@ from sluice_engine.text import TextModel
 
 MAX_WAITED_SECONDS: Final = 3600.0  # that an engine takes from a gateway
 HEARTBEAT_SECONDS: Final = 30.0  # if requests run and no step ends for this long, the engine counts as hung
-COMMON_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Server": "sluice"}
 ENDPOINT_OF_TASK: Final = {
     "generate": contract.PATH_CHAT_COMPLETIONS,
     "embed": contract.PATH_EMBEDDINGS,

@@ -16,7 +16,7 @@ from aiohttp.web_protocol import RequestHandler
 from sluice import contract
 from sluice.httpapi.body_budget import BodyReservation
 from sluice.httpapi.connection_limits import ConnectionLimits, RejectedConnection
-from sluice.httpapi.errors import ApiError, BadRequest, InternalError, RequestTimeout
+from sluice.httpapi.errors import COMMON_HEADERS, ApiError, BadRequest, InternalError, RequestTimeout
 from sluice.httpapi.streamed_response import has_begun
 from sluice.httpapi.turns import Turns
 
@@ -166,10 +166,20 @@ class Connection(RequestHandler):
         self._limits.on_rejected("headers_overdue")
         head = (
             "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n"
         )
+        head += "".join(f"{name}: {value}\r\n" for name, value in COMMON_HEADERS.items()) + "\r\n"
         self.transport.write(head.encode() + body)
         self.force_close()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """As aiohttp's, which would name itself and its version as the server."""
+        if isinstance(resp, web.StreamResponse) and not resp.prepared:
+            for name, value in COMMON_HEADERS.items():
+                resp.headers.setdefault(name, value)
+        return await super().finish_response(request, resp, start_time)
 
     def handle_error(
         self,

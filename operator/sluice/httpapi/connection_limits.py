@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from sluice.httpapi.body_budget import RETRY_SECONDS, BodyBudget
-from sluice.httpapi.errors import Unavailable
+from sluice.httpapi.errors import COMMON_HEADERS, Unavailable
 
 MAX_CONNECTIONS: Final = 16384  # of the data port; an idle connection costs some tens of kilobytes
 ADMIN_CONNECTIONS: Final = 256
@@ -111,5 +111,5 @@ def _rejection_response(most: int) -> bytes:
     )
     body = error.body()
     headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
-    lines = "".join(f"{name}: {value}\r\n" for name, value in (headers | error.headers()).items())
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (headers | COMMON_HEADERS | error.headers()).items())
     return f"HTTP/1.1 503 Service Unavailable\r\n{lines}\r\n".encode() + body

@@ -27,6 +27,7 @@ ANTHROPIC_TYPES: Final = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
 }  # fmt: skip
+COMMON_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Server": "sluice"}  # of every answer
 
 
 class ApiError(Exception):

@@ -5,7 +5,7 @@ Each engine lists what the caller's key may use.
 
 import asyncio
 import json
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 import aiohttp
@@ -13,6 +13,7 @@ from aiohttp import web
 
 from sluice import contract
 from sluice.auth.caller import caller_of
+from sluice.httpapi.models_document import Entry, models_document
 from sluice_gateway.catalog.base import Catalog
 from sluice_gateway.headers import engine_headers, request_id_of, tenant_of
 from sluice_gateway.replicas.answers import ERRORS, read_at_most
@@ -24,7 +25,7 @@ from sluice_gateway.routes import Handler
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
 _MOST_BYTES: Final = 1024 * 1024
 
-Entries = dict[str, dict[str, Any]]  # by the model's name
+Entries = dict[str, Entry]  # by the model's name
 
 
 class ModelRoutes:
@@ -53,7 +54,7 @@ class ModelRoutes:
             found |= each or {}
         if not resting and all(each is None for each in lists):
             return await self._proxy(request, way)
-        return web.json_response({"object": "list", "data": [*found.values(), *resting.values()]})
+        return web.json_response(models_document([*found.values(), *resting.values()]))
 
     async def one(self, request: web.BaseRequest, way: RequestWay) -> web.StreamResponse:
         """One model by its name."""

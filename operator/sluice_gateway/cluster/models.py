@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sluice import contract
+from sluice.httpapi.models_document import Entry, model_entry
 from sluice_gateway.cluster.cannot_start import cannot_start
 from sluice_gateway.routing import POLICIES, PolicyName
 
@@ -36,10 +37,10 @@ class ServedModel:
         return f"{self.namespace}/{self.resource}"
 
     @property
-    def entry(self) -> dict[str, Any]:
+    def entry(self) -> Entry:
         """What /v1/models lists while no replica can be asked."""
         created = int(datetime.fromisoformat(self.created).timestamp()) if self.created else 0
-        return {"id": self.name, "object": "model", "created": created, "owned_by": "sluice"}
+        return model_entry(self.name, created)
 
 
 def served_model(document: Object) -> ServedModel:

@@ -113,7 +113,9 @@ def test_a_changed_deployment_is_read_again_and_a_deleted_one_is_forgotten() -> 
 
 def test_what_is_listed_of_a_model_without_a_replica() -> None:
     assert served_model(deployment("chat", day=2)).entry == {
-        "id": "chat", "object": "model", "created": 1793606400, "owned_by": "sluice",
+        "id": "chat", "object": "model", "created": 1793606400, "owned_by": "sluice", "max_model_len": None,
+        "type": "model", "display_name": "chat", "created_at": "2026-11-02T08:00:00Z", "lifecycle": "active",
+        "max_input_tokens": None,
     }  # fmt: skip
 
 

@@ -60,6 +60,7 @@ def framings() -> dict[str, bytes]:
         "space before the colon": head(JSON, "Transfer-Encoding : chunked", length) + BODY + HIDDEN,
         "length with a space before the colon": head(JSON, f"Content-Length : {len(BODY)}") + BODY + HIDDEN,
         "two codings": head(JSON, "Transfer-Encoding: chunked", "Transfer-Encoding: identity") + b"0\r\n\r\n" + HIDDEN,
+        "gzip before chunked": head(JSON, "Transfer-Encoding: gzip, chunked") + b"2\r\n{}\r\n0\r\n\r\n" + HIDDEN,
         "chunked twice": head(JSON, "Transfer-Encoding: chunked, chunked") + b"0\r\n\r\n" + HIDDEN,
         "identity": head(JSON, "Transfer-Encoding: identity", length) + BODY,
         "an unknown coding": head(JSON, "Transfer-Encoding: xchunked") + b"0\r\n\r\n" + HIDDEN,

@@ -5,6 +5,7 @@ from aiohttp import web
 
 from sluice import contract
 from sluice.auth.caller import caller_of
+from sluice.httpapi.models_document import Entry, model_entry, models_document
 from sluice_engine.server.api import embeddings, rerank, tokens
 from sluice_engine.server.api.anthropic import handler as anthropic
 from sluice_engine.server.api.generation import completions
@@ -18,7 +19,7 @@ async def list_models(request: web.BaseRequest, serving: Serving) -> web.StreamR
     """GET /v1/models: the models that the caller may use."""
     serving.check_loaded()
     models = [_model(serving)] if caller_of(request).may_use(serving.served_name) else []
-    return serving.response(request, 200, orjson.dumps({"object": "list", "data": models}))
+    return serving.response(request, 200, orjson.dumps(models_document(models)))
 
 
 async def get_model(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
@@ -34,15 +35,9 @@ async def get_model(request: web.BaseRequest, serving: Serving) -> web.StreamRes
     return serving.response(request, 200, orjson.dumps(_model(serving)))
 
 
-def _model(serving: Serving) -> dict[str, object]:
+def _model(serving: Serving) -> Entry:
     length = serving.engine.ready.max_model_length if serving.engine.ready is not None else None
-    return {
-        "id": serving.served_name,
-        "object": "model",
-        "created": serving.created,
-        "owned_by": "sluice",
-        "max_model_len": length,
-    }
+    return model_entry(serving.served_name, serving.created, length)
 
 
 def routes() -> Routes:

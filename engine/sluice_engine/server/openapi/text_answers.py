@@ -94,6 +94,11 @@ class Model(TypedDict):
     created: int
     owned_by: str
     max_model_len: int | None
+    max_input_tokens: int | None  # this and what follows is read by Anthropic's clients
+    type: Literal["model"]
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"]
 
 
 class Models(TypedDict):
@@ -101,6 +106,9 @@ class Models(TypedDict):
 
     object: Literal["list"]
     data: list[Model]
+    has_more: Literal[False]
+    first_id: str | None
+    last_id: str | None
 
 
 class Version(TypedDict):

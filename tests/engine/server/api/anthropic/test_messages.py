@@ -200,6 +200,15 @@ def test_an_answer_carries_the_request_id_that_the_client_looks_for(client: Anth
     assert answer.headers["request-id"] == answer.headers["x-request-id"] == answer.parse()._request_id
 
 
+def test_the_models_are_listed_and_read(client: Anthropic) -> None:
+    page = client.models.list()
+    assert [each.id for each in page] == ["tiny"] and not page.has_next_page()
+    model = client.models.retrieve("tiny")
+    assert (model.type, model.display_name, model.lifecycle) == ("model", "tiny", "active")
+    assert model.created_at.tzinfo is not None and model.max_input_tokens
+    assert model == page.data[0]
+
+
 def test_a_thread_is_refused_so_that_the_client_goes_on_without_it(client: Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError, match="thread is not supported") as caught:
         client.messages.create(model="tiny", messages=QUESTION, max_tokens=1, extra_body={"thread": {"type": "create"}})
