@@ -1,10 +1,11 @@
 """Parses cron expressions and finds the newest matching time in a time zone, for the schedules of `spec.scaling`.
 
 The fields are the five of crontab(5): minute, hour, day of the month, month, day of the week (0 and 7 are Sunday), each
-with lists, ranges and steps. If both day fields are restricted, a match of either is enough. A local time that the
+with lists, ranges and steps, months and days also by name; or one of its nicknames, such as `@daily`. If both day fields are restricted, a match of either is enough. A local time that the
 clock skips in spring counts as one hour later; one that occurs twice in autumn counts as its first occurrence.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -13,7 +14,14 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _MINUTE, _HOUR = "[0-5]?[0-9]", "([01]?[0-9]|2[0-3])"
-_DAY, _MONTH, _WEEKDAY = "([12][0-9]|3[01]|0?[1-9])", "(1[0-2]|0?[1-9])", "[0-7]"
+_MONTHS: Final = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
+_WEEKDAYS: Final = "SUN|MON|TUE|WED|THU|FRI|SAT"
+_DAY, _MONTH = "([12][0-9]|3[01]|0?[1-9])", f"(1[0-2]|0?[1-9]|{_MONTHS})"
+_WEEKDAY = f"([0-7]|{_WEEKDAYS})"
+_NICKNAMES: Final = {
+    "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
+}  # fmt: skip
 
 
 def _list_of(number: str) -> str:
@@ -21,9 +29,14 @@ def _list_of(number: str) -> str:
     return f"{one}(,{one})*"
 
 
-CRON: Final = "^" + " ".join(_list_of(field) for field in (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)) + "$"
+_FIVE: Final = " ".join(map(_list_of, (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)))
+CRON: Final = f"(?i)^({'|'.join(_NICKNAMES)}|{_FIVE})$"
 TIMEZONE: Final = r"^[A-Za-z][A-Za-z0-9_+/-]*$"
 _RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_NUMBERS: Final = {name: str(number) for number, name in enumerate(_MONTHS.split("|"), 1)} | {
+    name: str(number) for number, name in enumerate(_WEEKDAYS.split("|"))
+}
+_NAME: Final = re.compile("[A-Z]+")
 _DAYS_BACK: Final = 8  # days of look-back: an active window of at most a week began within them
 
 
@@ -53,7 +66,7 @@ class Cron:
 @lru_cache(maxsize=256)
 def read(text: str) -> Cron:
     """Parse a cron expression. `text` must match CRON."""
-    fields = text.split(" ")
+    fields = _NAME.sub(lambda name: _NUMBERS[name.group()], _NICKNAMES.get(text.lower(), text.upper())).split(" ")
     minutes, hours, days, months, weekdays = (
         _numbers(field, low, high) for field, (low, high) in zip(fields, _RANGES, strict=True)
     )

@@ -49,7 +49,7 @@ FIELD_PATH: Final = (
 LABEL_VALUE: Final = r"^([A-Za-z0-9]+([-_.]+[A-Za-z0-9]+)*)?$"
 
 PATTERN_WORDS: Final = {
-    CRON: 'five fields as crontab has them, such as "0 8 * * 1-5"',
+    CRON: 'five fields as crontab has them, such as "0 8 * * MON-FRI", or @daily and the like',
     TIMEZONE: "a time zone such as UTC or Europe/Berlin",
     MODEL_URI: "hf://org/name@revision, s3://bucket/prefix, pvc://claim/path or file:///path, without spaces",
     SECRET_KEY: "letters, digits and - . _ (not . alone, nor .. first)",

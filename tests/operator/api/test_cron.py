@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_operator.api.cron import CRON, newest
+from sluice_operator.api.cron import CRON, newest, read
 
 FIELDS = st.tuples(
     st.sampled_from(["*", "0", "*/7", "5,50", "10-20/5", "58"]),
@@ -68,7 +68,29 @@ def test_the_days_on_which_the_clock_is_changed(now: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "* * * *", "60 * * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "@daily", "*/0 * * * *"]
+    ("named", "numbered"),
+    [
+        ("0 8 * * MON-FRI", "0 8 * * 1-5"),
+        ("0 8 * * fri-Mon", "0 8 * * 5-1"),
+        ("0 8 * * SAT-SUN", "0 8 * * 6,0"),
+        ("*/5 0 1 Jan,jun-DEC/2 sun", "*/5 0 1 1,6-12/2 0"),
+        ("@hourly", "0 * * * *"),
+        ("@Daily", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@weekly", "0 0 * * SUN"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 JAN *"),
+        ("@annually", "0 0 1 1 *"),
+    ],
 )
+def test_names_and_nicknames_stand_for_numbers(named: str, numbered: str) -> None:
+    assert re.match(CRON, named) and re.match(CRON, numbered)
+    assert read(named) == read(numbered)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "* * * *", "60 * * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "@reboot", "@daily *", "* * * MON *", "* * * * JAN",
+     "* MON * * *", "* * * * MONDAY"]
+)  # fmt: skip
 def test_what_is_no_cron_does_not_match(text: str) -> None:
     assert re.match(CRON, text) is None
