@@ -15,6 +15,7 @@ from sluice import contract
 from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase
 from sluice_operator.cluster.client import Object
 from sluice_operator.render import names
+from sluice_operator.render.engine_args import as_given
 
 MAX_TEXT: Final = 1000  # characters of an external message that are kept
 MAX_MESSAGE: Final = 4096  # characters of a termination message that are read; a kubelet keeps as many
@@ -93,7 +94,7 @@ def model_argument(pod: Object) -> str:
     for container in (pod.get("spec") or {}).get("containers") or ():
         arguments = container.get("args") or []
         if container.get("name") == names.CONTAINER and len(arguments) > 1 and arguments[0] == "serve":
-            return str(arguments[1])
+            return as_given(str(arguments[1]))
     return ""
 
 

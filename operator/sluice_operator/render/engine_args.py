@@ -66,4 +66,14 @@ def engine_arguments(resource: LLMDeployment, *, asks_read_token: bool = False) 
         "grace-seconds": int(contract.DRAIN_GRACE_SECONDS),
     }
     given = (f"--{flag}={value}" for flag, value in flags.items() if value is not None)
-    return ["serve", model_path(spec.model.uri), *given]
+    return ["serve", literal(model_path(spec.model.uri)), *given]
+
+
+def literal(argument: str) -> str:
+    """Return the argument as args must have it: the kubelet replaces `$(NAME)` by a variable, and `$$` by `$`."""
+    return argument.replace("$", "$$")
+
+
+def as_given(argument: str) -> str:
+    """Return what the kubelet makes of a `literal`."""
+    return argument.replace("$$", "$")

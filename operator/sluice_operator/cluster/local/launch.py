@@ -15,6 +15,7 @@ from typing import Final
 from sluice import contract
 from sluice_operator.cluster.client import Object
 from sluice_operator.cluster.local.process import Ports
+from sluice_operator.render.engine_args import as_given
 
 NO_GRACE_SECONDS: Final = "0"  # the gateway drops a deleted engine at once; no endpoint list lags
 
@@ -67,7 +68,7 @@ def serve_launch(container: Object, ports: Ports, files: PodFiles, pod: str, rep
     Between the gateway and an engine there is no TLS: both are processes of this machine, on its loopback interface.
     A failed download ends the process, so that a fault that cannot pass ends `sluice up`; others pass with a restart.
     """
-    arguments = [str(argument) for argument in container.get("args") or ()]
+    arguments = [as_given(str(argument)) for argument in container.get("args") or ()]
     overrides = [
         "--host", "127.0.0.1", "--port", str(ports.data), "--admin-port", str(ports.admin),
         "--admin-token-file", str(files.token), "--targets-file", str(files.targets),

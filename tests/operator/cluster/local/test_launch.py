@@ -58,6 +58,12 @@ def test_the_rendered_arguments_stay_and_local_ones_come_later(tmp_path: Path) -
     assert launch.argv.index("--host") > launch.argv.index("--host=0.0.0.0")
 
 
+def test_a_dollar_in_the_models_path_reaches_the_engine(tmp_path: Path) -> None:
+    files = PodFiles.under(tmp_path, "chat-1")
+    container = template("file:///models/$(HOME)")["spec"]["containers"][0]
+    assert serve_launch(container, Ports(4000, 4001), files, pod="chat-1").argv[4] == "/models/$(HOME)"
+
+
 def test_engines_of_this_machine_use_its_key_file_and_no_tls(tmp_path: Path) -> None:
     mounted = ["--api-keys-file=/etc/sluice/keys/keys.yaml", "--tls-cert-file=/c", "--tls-key-file=/k"]
     container = {"args": ["serve", "/m", *mounted]}
