@@ -7,12 +7,11 @@ Reconcile, decide and render are the same for both.
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from sluice_kube.errors import ClusterError
 
 __all__ = [
-    "REJECTED",
     "ClusterClient",
     "ClusterError",
     "Endpoint",
@@ -27,7 +26,6 @@ __all__ = [
     "served_name",
 ]
 
-REJECTED: Final = (400, 403, 422)  # HTTP status of a write rejected by RBAC, quota or policy: only a user can fix it
 
 Object = dict[str, Any]  # one Kubernetes object as its JSON
 Objects = list[Object]  # in classes whose method `list` hides the type

@@ -19,7 +19,7 @@ from sluice_operator.autoscaler.budget.annotation import InvalidBudget, parse_bu
 from sluice_operator.autoscaler.budget.division import Division
 from sluice_operator.autoscaler.budget.values import Budget, Want
 from sluice_operator.autoscaler.values import Decision
-from sluice_operator.cluster.client import REJECTED, ClusterError, Key
+from sluice_operator.cluster.client import ClusterError, Key
 from sluice_operator.cluster.fleet import ObservedFleet, replicas_of
 from sluice_operator.cluster.pod_status import accelerators
 from sluice_operator.reconcile.context import Context, Target
@@ -203,7 +203,7 @@ async def _read(namespace: str, context: Context) -> _Reading:
     try:
         found = await context.cluster.get("Namespace", "", namespace)
     except ClusterError as error:
-        if error.status not in REJECTED:
+        if not error.is_refusal:
             raise
         log.warning("the annotation %s of namespace %s is not read: %s", contract.ANNOTATION_BUDGET, namespace, error)
         return default

@@ -19,7 +19,7 @@ from sluice_operator.autoscaler import decide
 from sluice_operator.autoscaler.handover import estimates_of, restored_state
 from sluice_operator.autoscaler.state import AutoscalerState
 from sluice_operator.autoscaler.values import Decision
-from sluice_operator.cluster.client import REJECTED, ClusterError, ForeignObject, Key, Object, OwnerDeleted
+from sluice_operator.cluster.client import ClusterError, ForeignObject, Key, Object, OwnerDeleted
 from sluice_operator.cluster.fleet import ObservedFleet
 from sluice_operator.reconcile.accelerator_budget import AcceleratorBudgets
 from sluice_operator.reconcile.children.apply import (
@@ -167,7 +167,7 @@ class Reconciler:
             return replace(facts, conflict=str(error), decision=None)
         except ClusterError as error:
             errors = await self._send_limits(key, fleet, decision)
-            if error.status in REJECTED:
+            if error.is_refusal:
                 rejected = replace(facts, write_error=str(error), decision=None, limit_errors=errors)
                 await self._report(key, target.document, rejected)
             raise

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from sluice_operator import render
 from sluice_operator.autoscaler.handover import Estimates
 from sluice_operator.canary import CanaryState, Counts
-from sluice_operator.cluster.client import REJECTED, ClusterError, ForeignObject, Object, is_owned
+from sluice_operator.cluster.client import ClusterError, ForeignObject, Object, is_owned
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
 from sluice_operator.render.estimates import CANARY_KEY, ESTIMATES_KEY
@@ -82,7 +82,7 @@ async def save_estimates(
     try:
         version = await _write(target, estimates, canary, context)
     except (ForeignObject, ClusterError) as error:
-        if isinstance(error, ClusterError) and error.status not in REJECTED:
+        if isinstance(error, ClusterError) and not error.is_refusal:
             raise
         problem = f"The autoscaler's estimates are not saved, so a restarted operator learns them anew: {error}"
         if problem != saved.problem:

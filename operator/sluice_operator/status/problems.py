@@ -48,6 +48,15 @@ _BETTER_STEPS: Final = (
         re.compile("RuntimeClass .* not found"),
         "Create the RuntimeClass or correct spec.engine.template.runtimeClassName.",
     ),
+    (
+        re.compile("failed calling webhook"),
+        "Start the webhook's service or remove its configuration; the operator retries.",
+    ),
+    (re.compile("because it is being terminated"), "The namespace is being deleted: nothing is left to do."),
+    (
+        re.compile("^(PATCH|POST) .*exceeded quota", re.DOTALL),
+        "Raise the quota, or lower what counts towards it; the operator retries.",
+    ),
     (re.compile("minimum (cpu|memory) usage per "), "Raise spec.engine.resources, or change the LimitRange."),
 )
 _QUOTA: Final = "exceeded quota"  # in the API server's message

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from sluice import contract
 from sluice.auth.read_tokens import read_key, read_token
 from sluice_operator import render
-from sluice_operator.cluster.client import REJECTED, ClusterError, ForeignObject, Object
+from sluice_operator.cluster.client import ClusterError, ForeignObject, Object
 from sluice_operator.reconcile.children.admin_token import derive
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
@@ -93,7 +93,7 @@ async def _ensure(
     try:
         made = await context.cluster.create(secret, owner=target.document)
     except ClusterError as error:
-        if error.status not in REJECTED or not _mounts(deployment, name):
+        if not error.is_refusal or not _mounts(deployment, name):
             raise
         log.info("Secret %s/%s exists and its creation was rejected: %s", target.key.namespace, name, error)
         return replace(known, tried_at=now)
@@ -120,7 +120,7 @@ async def _guard(secret: Object, live: Object | None, target: Target, context: C
         elif await context.cluster.create(wanted) is None:  # it has lost its labels, so no watch shows it
             await context.cluster.apply(wanted, owner=secret)
     except (ClusterError, ForeignObject) as error:
-        if isinstance(error, ClusterError) and error.status not in (*REJECTED, 409):
+        if isinstance(error, ClusterError) and not (error.is_refusal or error.status == 409):
             raise
         log.info("Secret %s/%s has no sentinel: %s", target.key.namespace, secret["metadata"]["name"], error)
 
