@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
+from sluice import contract
 from sluice_gateway.replicas.static import parse_backend
 from sluice_gateway.routing import PolicyName
 
@@ -18,7 +19,7 @@ MODULE: Final = "sluice_gateway"
 
 
 class BadSource(ValueError):
-    """The options name no engines, or name them in two ways. The message says what to give."""
+    """The options name no engines, or name them in two ways, or a header of the gateway's own. The message says what to give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,10 @@ def check_source(arguments: Arguments, *, all_namespaces: bool) -> None:
     backends, namespaces, service = arguments.backends, arguments.namespaces, arguments.service
     if bool(backends) + bool(namespaces) + all_namespaces != 1:
         raise BadSource("give either --backend, or --namespace, or --all-namespaces: they say where the engines are")
+    if (arguments.session_header or "").lower().startswith(contract.HEADER_PREFIX):
+        raise BadSource(
+            f"--session-header must not begin with {contract.HEADER_PREFIX}: such headers are the gateway's own"
+        )
     if service is not None and (backends or not all(service.partition("/"))):
         raise BadSource(
             "--service is NAMESPACE/NAME of the gateways' Service, and needs --namespace or --all-namespaces"

@@ -171,11 +171,12 @@ async def test_a_client_that_does_not_read_does_not_prolong_a_drain() -> None:
     "options",
     [[], ["--backend", "http://a:1", "--all-namespaces"], ["--namespace", "a", "--all-namespaces"],
      ["--backend", "http://a:1", "--service", "a/b"], ["--all-namespaces", "--service", "a"],
-     ["--all-namespaces", "--backend-read-token-file", "token"]],
+     ["--all-namespaces", "--backend-read-token-file", "token"],
+     ["--all-namespaces", "--session-header", "X-Sluice-Session"]],
 )  # fmt: skip
-def test_options_that_name_no_engines_or_two_sources_are_refused(options: list[str]) -> None:
+def test_options_that_contradict_each_other_are_refused(options: list[str]) -> None:
     found = CliRunner().invoke(app, ["gateway", *options])
-    words = ("give either", "--service is", "needs --backend")
+    words = ("give either", "--service is", "needs --backend", "must not begin with x-sluice-")
     assert (found.exit_code, any(each in found.stderr for each in words)) == (2, True)
 
 

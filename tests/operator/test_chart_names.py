@@ -117,6 +117,23 @@ def test_values_of_the_command_line(name: str, value: Any, is_taken: bool) -> No
     assert schema.is_valid(values | {name: value}) is is_taken
 
 
+@pytest.mark.parametrize(
+    ("header", "is_taken"),
+    [
+        ("", True),
+        ("x-session_id", True),
+        ("X-Sluice-Session", False),
+        ("x-sluice-a", False),
+        ("-a", False),
+        ("a b", False),
+    ],
+)
+def test_a_header_of_the_gateways_own_names_no_conversation(header: str, is_taken: bool) -> None:
+    schema = jsonschema_rs.validator_for(json.loads((CHART / "values.schema.json").read_text()))
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert schema.is_valid(values | {"gateway": values["gateway"] | {"sessionHeader": header}}) is is_taken
+
+
 def _nulls(values: Object, above: tuple[str, ...] = ()) -> Iterator[str]:
     """The places of all lists and mappings of the values, as --set has them."""
     for name, value in values.items():
