@@ -7,6 +7,7 @@ Closed loop: as many events as 64 clients can read.
 """
 
 import asyncio
+import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +16,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-import aiohttp
 import uvloop
 
+from sluice import contract
+from tests.bench.gateway.cheap_client import CheapClient
 from tests.bench.gateway.null_engine import EVENTS
 from tests.bench.gateway.processes import gateway, null_engines, plain_proxy
 from tests.bench.row import Report, Row, at_least, at_most
@@ -45,28 +47,26 @@ async def _report(say: Callable[[str], None]) -> Report:
         plain = await stack.enter_async_context(plain_proxy(engines.urls[0]))
         ours = await stack.enter_async_context(gateway(engines))
         sides = {"direct": engines.urls[0], "plain": plain.urls[0], "gateway": ours.urls[0]}
-        client = await stack.enter_async_context(
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=60))
-        )
-        for url in sides.values():
-            await closed_loop(client, url, 0.5)
-        rate = await _carried_rate(client, sides["plain"], say)
+        clients = {name: await stack.enter_async_context(CheapClient(url)) for name, url in sides.items()}
+        for client in clients.values():
+            await closed_loop(client, 0.5)
+        rate = await _carried_rate(clients["plain"], say)
         times: dict[str, list[list[float]]] = {name: [] for name in sides}
         events: dict[str, list[float]] = {name: [] for name in sides}
         for run in range(RUNS):
             say(f"run {run + 1} of {RUNS} at {rate:g} streams/s")
             for name in sorted(sides, reverse=run % 2 == 1):
-                times[name].append(await open_loop(client, sides[name], rate, SECONDS))
-                events[name].append(await closed_loop(client, sides[name], CLOSED_SECONDS))
+                times[name].append(await open_loop(clients[name], rate, SECONDS))
+                events[name].append(await closed_loop(clients[name], CLOSED_SECONDS))
     return Report(list(_rows(rate, times, events)), {"rate": rate, "events_per_second": events})
 
 
-async def _carried_rate(client: aiohttp.ClientSession, url: str, say: Callable[[str], None]) -> float:
+async def _carried_rate(client: CheapClient, say: Callable[[str], None]) -> float:
     """The bar's rate, or a half, a quarter, … of it, which the plain proxy carries here without a queue."""
     rate = RATE
     while rate > 10.0:
         say(f"whether a plain proxy carries {rate:g} streams/s here")
-        if percentile(await open_loop(client, url, rate, 2.0), 0.99) <= STEADY_SECONDS:
+        if percentile(await open_loop(client, rate, 2.0), 0.99) <= STEADY_SECONDS:
             break
         rate /= 2.0
     return rate
@@ -92,17 +92,16 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("inf")
 
 
-async def _stream(client: aiohttp.ClientSession, url: str, number: int) -> int:
+async def _stream(client: CheapClient, number: int) -> int:
     """One stream read to its end; returns its events. A stream that is not whole raises."""
     body = {"model": "null", "stream": True, "messages": [{"role": "user", "content": f"{number % 50} {_TEXT}"}]}
-    async with client.post(f"{url}/v1/chat/completions", json=body) as response:
-        found = (await response.read()).count(b"\n\n") - 1
-    if response.status != 200 or found != EVENTS:
-        raise RuntimeError(f"status {response.status}, {found} events")
+    status, answer = await client.post(contract.PATH_CHAT_COMPLETIONS, json.dumps(body).encode())
+    if status != 200 or (found := answer.count(b"\n\n") - 1) != EVENTS:
+        raise RuntimeError(f"status {status}: {answer[:200]!r}")
     return found
 
 
-async def open_loop(client: aiohttp.ClientSession, url: str, rate: float, seconds: float) -> list[float]:
+async def open_loop(client: CheapClient, rate: float, seconds: float) -> list[float]:
     """Seconds from when each stream was due to its end, of streams begun at `rate` per second."""
     begun = time.perf_counter() + START_SECONDS
     found: list[float] = []
@@ -110,7 +109,7 @@ async def open_loop(client: aiohttp.ClientSession, url: str, rate: float, second
     async def one(number: int) -> None:
         due = begun + number / rate
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        await _stream(client, url, number)
+        await _stream(client, number)
         found.append(time.perf_counter() - due)
 
     async with asyncio.TaskGroup() as group:
@@ -119,14 +118,14 @@ async def open_loop(client: aiohttp.ClientSession, url: str, rate: float, second
     return found
 
 
-async def closed_loop(client: aiohttp.ClientSession, url: str, seconds: float) -> float:
+async def closed_loop(client: CheapClient, seconds: float) -> float:
     """Events per second that CLIENTS clients read, each with one stream after the other."""
     begun, events = time.perf_counter(), 0
 
     async def one(number: int) -> None:
         nonlocal events
         while time.perf_counter() - begun < seconds:
-            found = await _stream(client, url, number)  # not `events += await`, which reads `events` before it waits
+            found = await _stream(client, number)  # not `events += await`, which reads `events` before it waits
             events += found
 
     async with asyncio.TaskGroup() as group:

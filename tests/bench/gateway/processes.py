@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -97,30 +97,30 @@ async def gateway(engines: Started, *options: str, log: Path | None = None) -> A
     pairs = zip(engines.urls[::2], engines.urls[1::2], strict=True)
     backends = [part for data, admin in pairs for part in ("--backend", f"{data},{admin}")]
     arguments = ("--port", "0", "--admin-port", "0", "--grace-seconds", "0", "--drain-seconds", "0")
-    async with _python("-m", "sluice", "gateway", *backends, *arguments, *options, "--log-format", "json") as process:
-        stream = process.stderr
-        if stream is None:
-            raise RuntimeError("the process has no stderr")
-        line = json.loads(await asyncio.wait_for(stream.readline(), START_SECONDS))
-        reader = asyncio.create_task(_discard(stream, log))
-        try:
-            yield Started(process.pid, tuple(re.findall(r"http://[\d.:]+", line["message"])))
-        finally:
-            reader.cancel()
+    command = ("-m", "sluice", "gateway", *backends, *arguments, *options, "--log-format", "json")
+    with tempfile.TemporaryDirectory() as folder:
+        path = log or Path(folder) / "log"
+        with path.open("wb") as file:  # not a pipe: to read it would cost the measuring process
+            async with _python(*command, stderr=file.fileno()) as process:
+                line = await asyncio.to_thread(_first_line, path)
+                urls = tuple(re.findall(r"http://[\d.:]+", json.loads(line)["message"]))
+                yield Started(process.pid, urls)
 
 
-async def _discard(stream: asyncio.StreamReader, log: Path | None) -> None:
-    """Read to the end; what is read goes to `log` where there is one."""
-    with (log or Path(os.devnull)).open("wb") as file:
-        while part := await stream.read(65536):
-            file.write(part)
-            file.flush()
+def _first_line(path: Path) -> bytes:
+    """The first line of a file that is being written. Raises TimeoutError."""
+    end = time.monotonic() + START_SECONDS
+    while b"\n" not in (found := path.read_bytes()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{path} has no line after {START_SECONDS:g} s")
+        time.sleep(0.05)
+    return found.partition(b"\n")[0]
 
 
 @asynccontextmanager
-async def _python(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _python(*arguments: str, stderr: int | None = None) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=stderr
     )
     try:
         yield process
