@@ -1,8 +1,8 @@
 """Header handling of the gateway: what is passed on, and what is its own."""
 
 import hashlib
+import os
 import re
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -64,7 +64,7 @@ def engine_headers(
 def request_id_of(headers: Mapping[str, str]) -> str:
     """The client's id of its request if it is short and plain, else a new one."""
     asked = headers.get(contract.HEADER_REQUEST_ID, "")
-    return asked if _REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex
+    return asked if _REQUEST_ID.fullmatch(asked) else os.urandom(16).hex()
 
 
 def tenant_of(headers: Mapping[str, str]) -> str:

@@ -33,7 +33,10 @@ def _check_headers(request: web.BaseRequest) -> None:
     if request.headers.get("Content-Encoding") is not None:
         raise UnsupportedMedia("Content-Encoding is not supported; send the JSON body as it is.")
     if request.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":  # gzip before it, for example
-        raise BadRequest("Of the codings of Transfer-Encoding only chunked is supported; send the JSON body as it is.")
+        raise BadRequest(
+            "Of the codings of Transfer-Encoding only chunked is supported; send the JSON body as it is.",
+            code="unsupported_transfer_encoding",
+        )
     if request.headers.get("Content-Type") != "application/json":  # what most clients send
         _check_type(request)
     length = request.content_length

@@ -90,7 +90,7 @@ def _engine(folder: Path, threads: int) -> EngineLoop:
         threads=threads,
         max_num_seqs=streams,
         max_model_length=1024,
-        kv_size=256 << 20,
+        kv_size=512 << 20,  # all streams to their end, in float32 too
         speculation="off",
         concurrency_min=streams,
         concurrency_max=streams,
