@@ -1,6 +1,5 @@
 """What holds for the children of any resource."""
 
-import re
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from sluice_operator.api import LLMDeployment, LLMDeploymentSpec, parse
 from sluice_operator.api.crd import structural_schema
 from sluice_operator.api.llmdeployment import MAX_NAME
 from sluice_operator.render import names
-from sluice_operator.render.engine_args import as_given, model_path
+from sluice_operator.render.engine_args import model_path
 
 IMAGE = "sluice/engine:dev"
 
@@ -351,17 +350,6 @@ def test_host_memory_for_the_preempted_is_asked_of_the_engine_and_added_to_the_c
 )
 def test_the_model_is_where_the_uri_says(uri: str, path: str) -> None:
     assert model_path(uri) == path
-
-
-def expanded(argument: str) -> str:
-    """What the kubelet makes of an argument: `$(NAME)` is the variable's value, here its name in brackets, `$$` is `$`."""
-    return re.sub(r"\$(\$|\(([^)]*)\))", lambda m: "$" if m[1] == "$" else f"[{m[2]}]", argument)
-
-
-@pytest.mark.parametrize("path", ["a$b", "$(HOME)", "$$(HOME)", "$$", "a$", "$(", "plain"])
-def test_a_dollar_in_a_models_path_is_a_dollar_in_the_container(path: str) -> None:
-    container = deployment(children({"model.uri": f"file:///m/{path}"}))["spec"]["template"]["spec"]["containers"][0]
-    assert expanded(container["args"][1]) == as_given(container["args"][1]) == f"/m/{path}"
 
 
 def test_the_deletion_cost_touches_one_annotation() -> None:
