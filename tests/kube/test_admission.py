@@ -1,15 +1,16 @@
 """Writes that admission refuses on a real API server: webhooks, policies, quotas and a namespace that is being deleted."""
 
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.error import HTTPError
 
 import pytest
 
 from sluice_operator.cluster.client import ClusterError, Object
+from sluice_operator.cluster.kinds import path
 from tests.kube.api_server import ApiServer
-from tests.kube.helm import SECONDS
+from tests.kube.helm import wait_until
 from tests.kube.specs import BASE
 from tests.kube.world import World, in_worlds
 
@@ -77,24 +78,17 @@ REFUSALS: Final[dict[str, tuple[Callable[[World], Any], str, str]]] = {
 }  # fmt: skip
 
 
-async def may_create_deployments(world: World) -> bool:
+def may_create_deployments(world: World) -> bool:
     """Whether a dry run is admitted; what admission reads of the API server reaches it with a delay."""
     labels = {"app": uuid.uuid4().hex[:8]}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
     body = {"metadata": {"name": labels["app"]}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
     try:
-        await world.send("POST", f"/apis/apps/v1/namespaces/{world.namespace}/deployments?dryRun=All", body)
-    except OSError:  # urllib's HTTPError is one
+        world.server.request("POST", f"{path('Deployment', world.namespace)}?dryRun=All", body)
+    except HTTPError as error:
+        error.close()
         return False
     return True
-
-
-async def wait_admitted(world: World, admitted: bool) -> None:
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        if await may_create_deployments(world) is admitted:
-            return
-    raise TimeoutError("admission does not change")
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
@@ -105,7 +99,7 @@ def test_a_write_that_admission_refuses_is_a_condition_until_it_is_admitted(crd:
         world = make()
         await world.create(BASE)
         refusing = await make_refusal(world)
-        await wait_admitted(world, False)
+        wait_until(lambda: not may_create_deployments(world))
         operator = world.operator()
         with pytest.raises(ClusterError):
             await operator.reconcile(world.key)
@@ -113,7 +107,7 @@ def test_a_write_that_admission_refuses_is_a_condition_until_it_is_admitted(crd:
         assert (ready["status"], ready["reason"]) == ("False", "WriteRefused"), ready
         assert words in ready["message"] and step in ready["message"], ready["message"]
         await world.send("DELETE", refusing)
-        await wait_admitted(world, True)
+        wait_until(lambda: may_create_deployments(world))
         await world.settle(operator)
         assert (await world.condition("Ready"))["reason"] != "WriteRefused"
         assert await world.child("Deployment", "chat")
@@ -133,5 +127,6 @@ def test_in_a_namespace_that_is_being_deleted_nothing_is_made_anew(crd: ApiServe
         ready = await world.condition("Ready")
         assert (ready["status"], ready["reason"]) == ("False", "WriteRefused"), ready
         assert "The namespace is being deleted" in ready["message"], ready["message"]
+        assert await world.reader.get("Service", world.namespace, "chat") is None
 
     in_worlds(crd, story)

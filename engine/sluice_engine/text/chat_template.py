@@ -105,7 +105,9 @@ class ChatTemplate:
         if ending == "last_text":
             rendered, found, _ = rendered.rpartition(end)
             if not found:
-                raise TemplateFailed("the chat template leaves out the end of the last message, so it cannot go on")
+                raise TemplateFailed(
+                    "the chat template leaves out the end of the last message, so no answer can go on from it; end with a message of the user"
+                )
         if not spelled:
             return [(rendered, False)]
         pieces: list[tuple[str, bool]] = []

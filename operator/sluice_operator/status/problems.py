@@ -30,6 +30,7 @@ _NEXT_STEP: Final = {
     "Conflict": "Rename one of the two objects, or delete the other one.",
 }
 
+_QUOTA: Final = "exceeded quota"  # in the API server's message
 # Words of the API server's message, and the step that helps where the one of the reason does not; the first that match.
 _BETTER_STEPS: Final = (
     (
@@ -54,12 +55,11 @@ _BETTER_STEPS: Final = (
     ),
     (re.compile("because it is being terminated"), "The namespace is being deleted: nothing is left to do."),
     (
-        re.compile("^(PATCH|POST) .*exceeded quota", re.DOTALL),
+        re.compile(f"^(PATCH|POST) .*{_QUOTA}", re.DOTALL),
         "Raise the quota, or lower what counts towards it; the operator retries.",
     ),
     (re.compile("minimum (cpu|memory) usage per "), "Raise spec.engine.resources, or change the LimitRange."),
 )
-_QUOTA: Final = "exceeded quota"  # in the API server's message
 _NO_SURGE: Final = (
     "set spec.rollout.maxSurge to 0 and spec.rollout.maxUnavailable to 1: each pod then makes room for its successor, and one "
     "replica fewer serves meanwhile."

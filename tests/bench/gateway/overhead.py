@@ -32,6 +32,7 @@ CLIENTS: Final = 64
 MOST_ADDED: Final = 1.3  # times the plain proxy's
 LEAST_EVENTS: Final = 0.8
 START_SECONDS: Final = 0.5  # in which the tasks of all streams are created, before the first is due
+HANGING_SECONDS: Final = 60.0  # of a loop that has not ended
 STEADY_SECONDS: Final = 0.05  # p99 of the plain proxy at a rate that this machine can carry
 _TEXT: Final = "Explain the KV cache of a language model, step by step. " * 20
 
@@ -112,7 +113,7 @@ async def open_loop(client: CheapClient, rate: float, seconds: float) -> list[fl
         await _stream(client, number)
         found.append(time.perf_counter() - due)
 
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.timeout(HANGING_SECONDS), asyncio.TaskGroup() as group:
         for number in range(int(rate * seconds)):
             group.create_task(one(number))
     return found
@@ -128,7 +129,7 @@ async def closed_loop(client: CheapClient, seconds: float) -> float:
             found = await _stream(client, number)  # not `events += await`, which reads `events` before it waits
             events += found
 
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.timeout(HANGING_SECONDS), asyncio.TaskGroup() as group:
         for number in range(CLIENTS):
             group.create_task(one(number))
     return events / (time.perf_counter() - begun)

@@ -113,7 +113,7 @@ def _first_line(path: Path) -> bytes:
     while b"\n" not in (found := path.read_bytes()):
         if time.monotonic() > end:
             raise TimeoutError(f"{path} has no line after {START_SECONDS:g} s")
-        time.sleep(0.05)
+        time.sleep(0.05)  # in a thread: a file says nothing when it grows
     return found.partition(b"\n")[0]
 
 

@@ -74,7 +74,9 @@ def _message(message: Any, where: str) -> Message:
     fields: dict[str, Any] = {"tool_calls": [call.as_json() for call in calls]} if calls else {}
     if role == "tool":
         fields |= {name: message[name] for name in ("name", "tool_call_id") if message.get(name)}
-    is_prefix = PREFIX.of(message)
+    is_prefix = message.get(PREFIX.name)
+    if not isinstance(is_prefix, bool | None):
+        raise invalid(f"{where}.{PREFIX.name}", "must be true or false")
     if is_prefix and role != "assistant":
         raise invalid(f"{where}.prefix", "belongs to messages of the assistant")
     return Message("system" if role == "developer" else role, text, fields, reasoning, bool(is_prefix))

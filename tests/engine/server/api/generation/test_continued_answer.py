@@ -79,7 +79,7 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arg
         ({"messages": conversation(), "continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt"),
         ({"messages": conversation(tool_calls=[CALL]), "continue_final_message": True}, "continue_final_message"),
         ({"messages": [ASKED[0] | {"prefix": True}]}, "messages[0].prefix"),
-        ({"messages": conversation(prefix="yes")}, "prefix"),
+        ({"messages": conversation(prefix="yes")}, "messages[1].prefix"),
         ({"continue_final_message": "yes"}, "continue_final_message"),
         ({"messages": [{"role": "user", "content": [{"type": "refusal", "refusal": "No."}]}]}, "messages[0].content[0]"),
     ],
