@@ -71,7 +71,7 @@ class Load:
             pinned_now = pin is not None and attempt == 0
             base = pin if pinned_now and pin is not None else self.arguments.service
             try:
-                text = await self.once(http, base, reference)
+                text = await self.once(http, base, reference, attempt)
             except (Refused, aiohttp.ClientConnectionError) as failure:
                 if pinned_now:
                     self.ends_at = 0.0
@@ -85,7 +85,7 @@ class Load:
                 return text
         raise AssertionError("unreachable: the last try returns or raises")
 
-    async def once(self, http: aiohttp.ClientSession, base: str, reference: dict[str, Any]) -> str:
+    async def once(self, http: aiohttp.ClientSession, base: str, reference: dict[str, Any], attempt: int) -> str:
         """Make one attempt.
 
         Raises Refused for a retryable error, ValueError for any other one, also within a stream.
@@ -99,7 +99,8 @@ class Load:
         }
         if reference["ignore_eos"]:
             body["ignore_eos"] = True
-        async with http.post(f"{base}/v1/chat/completions", json=body) as answer:
+        headers = {"x-stainless-retry-count": str(attempt)}
+        async with http.post(f"{base}/v1/chat/completions", json=body, headers=headers) as answer:
             if answer.status in AGAIN or answer.status >= 500:
                 after = answer.headers.get("Retry-After", "")
                 raise Refused(f"{answer.status}: {await answer.text()}", float(after) if after.isdigit() else None)

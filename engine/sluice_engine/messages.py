@@ -34,7 +34,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
 
     `ttft_target` and `itl_target` (seconds) are the client's own SLO targets; None means the engine's. `offered_before`
     is True if another replica rejected the request and has counted its arrival. `waited` are the seconds since
-    `arrived_at` that it spent in a gateway's queue.
+    `arrived_at` that it spent in a gateway's queue. `last_attempt` is True if its client gives up after a rejection.
     """
 
     request_id: str
@@ -51,6 +51,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     cache_salt: str = ""  # the client's own separation of cached prefixes, within its tenant
     output_token_ids: tuple[int, ...] = ()  # the output as far as another replica has produced it
     prompt_tag: str = ""  # names the prompt in `KvEvents`; "" without a reader
+    last_attempt: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,6 +73,7 @@ class Encode(msgspec.Struct, frozen=True, tag=True):
     ttft_target: float | None = None
     offered_before: bool = False
     waited: float = 0.0
+    last_attempt: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ class Request:
     cache_salt: str = ""  # cached prefixes are shared only within one tenant and salt
     offered_before: bool = False  # another replica rejected it: that one counted its arrival
     waited: float = 0.0  # seconds since its arrival that it spent in a gateway's queue
+    last_attempt: bool = False  # its client gives up if it is rejected
     prompt_tag: str = ""  # names the prompt in the events of the cache, until these have said where it is stored
     ttft_target: float | None = None  # seconds from arrival; None: no own target, so it is never rejected for it
     itl_target: float | None = None  # seconds; None: the engine's
@@ -64,6 +65,7 @@ class Request:
     steered: bool = False  # pauses after each token until it receives external input (beam search)
     delivered: bool = False  # the first token, or the first logprobs of the prompt, were delivered
     preemptions: int = 0
+    exempt: bool = False  # keeps its place in the policy's order, however late its first token is
 
     def __post_init__(self) -> None:
         """Records the prompt length: initially `known` is the prompt."""

@@ -84,6 +84,9 @@ HEADER_CACHED_TOKENS: Final = "x-sluice-cached-tokens"
 HEADER_PROMPT_TOKENS: Final = "x-sluice-prompt-tokens"
 HEADER_OUTPUT_TOKENS: Final = "x-sluice-output-tokens"  # of a response that is not a stream
 HEADER_RETRY_AFTER: Final = "Retry-After"
+# From the official clients of OpenAI and Anthropic: how often they have sent the request before; and their default limit.
+HEADER_RETRY_COUNT: Final = "x-stainless-retry-count"
+CLIENT_RETRIES: Final = 2
 ATTRIBUTION: Final = "x-anthropic-billing-header:"  # begins a block of Claude Code's system prompt that is no prompt
 FIELD_RESUME: Final = "resume"  # of a body: the stream may go on at another replica, or does
 SSE_TOKENS: Final = ": tokens "  # begins a comment in such a stream, with the token ids of the events before it

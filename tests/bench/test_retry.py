@@ -4,10 +4,12 @@ import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import anthropic
 import openai
 import pytest
 from multidict import CIMultiDict
 
+from sluice import contract
 from sluice.bench import retry
 
 
@@ -55,3 +57,17 @@ def test_the_server_may_ask_for_milliseconds_seconds_or_a_date() -> None:
 @pytest.mark.parametrize("value", ["-1", "0", "121", "nan", "inf", "soon", ""])
 def test_a_useless_retry_after_falls_back_to_back_off(value: str) -> None:
     assert 0.375 <= retry.delay(0, CIMultiDict({"retry-after": value}), random.Random(0)) <= 0.5
+
+
+def test_official_clients_give_up_after_the_retries_of_the_contract_and_count_them_in_its_header(
+    client: openai.OpenAI,
+) -> None:
+    assert contract.CLIENT_RETRIES == openai.DEFAULT_MAX_RETRIES == anthropic.DEFAULT_MAX_RETRIES
+    options = openai._models.FinalRequestOptions(method="post", url="/chat/completions")
+    with anthropic.Anthropic(api_key="none", base_url="http://127.0.0.1:1") as other:
+        built = anthropic._models.FinalRequestOptions(method="post", url="/v1/messages")
+        for taken in range(3):
+            assert client._build_request(options, retries_taken=taken).headers[contract.HEADER_RETRY_COUNT] == str(
+                taken
+            )
+            assert other._build_request(built, retries_taken=taken).headers[contract.HEADER_RETRY_COUNT] == str(taken)

@@ -75,6 +75,7 @@ def _generation_request(message: messages.Submit, model: LoadedModel) -> Request
         itl_target=message.itl_target,
         offered_before=message.offered_before,
         waited=message.waited,
+        last_attempt=message.last_attempt,
         cache_salt=message.cache_salt,
         prompt_tag=message.prompt_tag,
     )
@@ -93,6 +94,7 @@ def _pooling_request(message: messages.Encode) -> Request:
         ttft_target=message.ttft_target,
         offered_before=message.offered_before,
         waited=message.waited,
+        last_attempt=message.last_attempt,
         pooling=True,
         token_types=message.token_types,
     )

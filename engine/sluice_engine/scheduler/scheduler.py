@@ -19,6 +19,7 @@ from sluice_engine.request import Request
 from sluice_engine.scheduler import transitions
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.drafting import add_drafts
+from sluice_engine.scheduler.load_shedding.exemption import exempt_overdue
 from sluice_engine.scheduler.load_shedding.rejection import (
     Rejection,
     check_possible,
@@ -69,6 +70,7 @@ class Scheduler:
             each.hashes = list(request.hashes)
         estimate = estimate_prefill(state, request)
         observe_arrival(state, request, estimate)
+        exempt_overdue(state, state.now(request))
         forecast = forecast_queue(state, request, estimate)
         rejection = reject_unreachable(request, forecast) or reject_or_evict(state, request, weight, forecast.in_time)
         if rejection is not None:

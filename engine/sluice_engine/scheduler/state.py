@@ -68,6 +68,7 @@ class SchedulerState:
     booked_ahead: int = 0  # the last step whose effect was booked before it had ended
     draining: bool = False
 
+    exemptions: float = 0.0  # late requests that may be served out of their turn now
     arrivals: int = 0  # requests so far
     preemptions: int = 0  # so far
     swaps: int = 0  # of these preemptions, with a copy to host memory

@@ -7,6 +7,7 @@ writes. Where beams that await input hold the blocks that others need, they are 
 
 from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import chunk_context
+from sluice_engine.scheduler.load_shedding.exemption import earn_exemption
 from sluice_engine.scheduler.policies.service_order import estimate_prefill
 from sluice_engine.scheduler.policies.tenants import PROMPT_WEIGHT
 from sluice_engine.scheduler.state import SchedulerState
@@ -39,6 +40,7 @@ def start(state: SchedulerState, request: Request, hit: list[int], now: float) -
     if request.first_scheduled_at is None:
         request.first_scheduled_at = now
         request.cached_tokens = request.computed
+        earn_exemption(state)
         state.counters.charge(request.tenant, PROMPT_WEIGHT * (request.prompt_length - request.computed))
 
 

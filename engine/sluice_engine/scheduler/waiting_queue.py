@@ -119,16 +119,27 @@ class WaitingQueue:
         if not entry.late:
             self._remove_in_time(entry)
             self._in_time_tenants.remove(request.tenant)
-        later = entry._replace(late=True, serial=next(self._serials))
-        self._entries[request.request_id] = later
         self._late[request.request_id] = None
-        heap = self._heaps[self._heap_key(request)]
+        self._replace(entry, late=True)
+        self.evictable.demote(request.request_id, request.priority, request.tenant)
+
+    def exempt(self, request: Request) -> None:
+        """Serve a late request in the policy's order, however late it is, and never evict it. O(log n)."""
+        request.exempt = True
+        self.evictable.discard(request.request_id, (request.priority, False), request.tenant)
+        del self._late[request.request_id]
+        self._add_in_time(self._replace(self._entries[request.request_id], late=False))
+        self._in_time_tenants.add(request.tenant)
+
+    def _replace(self, entry: Entry, late: bool) -> Entry:
+        name, heap = entry.request.request_id, self._heaps[self._heap_key(entry.request)]
+        self._entries[name] = replacement = entry._replace(late=late, serial=next(self._serials))
         if heap[0] is entry:
-            heapq.heapreplace(heap, later)
+            heapq.heapreplace(heap, replacement)
         else:
             self._stale += 1
-            heapq.heappush(heap, later)
-        self.evictable.demote(request.request_id, request.priority, request.tenant)
+            heapq.heappush(heap, replacement)
+        return replacement
 
     def in_time_with(self, request: Request) -> OrderedQueue:
         """The requests that can still meet their deadline, in one order with this one. `fair`: of its own tenant only, which

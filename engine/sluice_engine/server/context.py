@@ -237,6 +237,12 @@ def offered_before(request: web.BaseRequest) -> bool:
     return request.headers.get(contract.HEADER_ATTEMPT, "1") != "1"
 
 
+def is_last_attempt(request: web.BaseRequest) -> bool:
+    """Whether an official client with the default settings reports an error if the request is rejected once more."""
+    text = request.headers.get(contract.HEADER_RETRY_COUNT, "")
+    return text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= contract.CLIENT_RETRIES
+
+
 def waited_before(request: web.BaseRequest) -> float:
     """Seconds that the request has waited in a gateway: they count towards its time to first token."""
     text = request.headers.get(contract.HEADER_WAITED_MS, "") if request.get(FROM_GATEWAY) else ""

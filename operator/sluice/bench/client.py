@@ -82,8 +82,10 @@ async def _attempt(session: aiohttp.ClientSession, load: Load, model: str, asked
     }
     if load.ignore_eos:
         body["ignore_eos"] = True
+    headers = {contract.HEADER_RETRY_COUNT: str(asked.attempts - 1)}
+    url = load.base_url + contract.PATH_CHAT_COMPLETIONS
     try:
-        async with session.post(load.base_url + contract.PATH_CHAT_COMPLETIONS, json=body) as response:
+        async with session.post(url, json=body, headers=headers) as response:
             if response.status != 200:
                 return await _refused(response, asked)
             answered = True

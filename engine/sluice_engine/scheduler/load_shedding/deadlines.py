@@ -18,9 +18,9 @@ NO_DEADLINE: Final = 1e6  # seconds: a target beyond this is none (offline calle
 
 def first_token_due(state: SchedulerState, request: Request) -> float:
     """When the first token is due, seconds of the caller's clock. inf where no deadline counts: the request has delivered
-    output or was preempted, its target is endless, the model is not fitted, or the option `late_last` is off."""
+    output or was preempted, it is exempt, its target is endless, the model is not fitted, or `late_last` is off."""
     target = state.limits.current.ttft_target if request.ttft_target is None else request.ttft_target
-    if request.delivered or request.preemptions or target >= NO_DEADLINE:
+    if request.delivered or request.preemptions or request.exempt or target >= NO_DEADLINE:
         return math.inf
     if not state.config.late_last or state.fitted_model is None:
         return math.inf

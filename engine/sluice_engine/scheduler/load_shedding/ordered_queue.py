@@ -28,9 +28,10 @@ class Entry(NamedTuple):
     request: Request
 
     def deadline(self, target: float) -> float:
-        """When its first token is due, seconds, `target` being for requests without their own; inf where it has run."""
+        """When its first token is due, seconds, `target` being for requests without their own; inf where it has run or is
+        exempt."""
         request = self.request
-        if request.first_scheduled_at is not None:
+        if not _has_deadline(request):
             return math.inf
         return request.arrived_at + (target if request.ttft_target is None else request.ttft_target)
 
@@ -59,7 +60,7 @@ class _Block:
     def summary(self) -> _Summary:
         """Of the present entries. O(1) while the block does not change."""
         if self._summary is None:
-            fresh = [entry.request for entry in self.entries if entry.request.first_scheduled_at is None]
+            fresh = [entry.request for entry in self.entries if _has_deadline(entry.request)]
             self._summary = _Summary(
                 work=sum(entry.work for entry in self.entries),
                 longest=max(entry.work for entry in self.entries),
@@ -162,6 +163,10 @@ class OrderedQueue:
     def _block_of(self, entry: Entry) -> int:
         """The block that the entry belongs to, the last one for an entry after all others."""
         return min(bisect_left(self._blocks, entry, key=_last), len(self._blocks) - 1)
+
+
+def _has_deadline(request: Request) -> bool:
+    return request.first_scheduled_at is None and not request.exempt
 
 
 def _last(block: _Block) -> Entry:

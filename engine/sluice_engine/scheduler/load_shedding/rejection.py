@@ -17,6 +17,7 @@ from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import tightest
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.load_shedding.deadlines import NO_DEADLINE, longest_step, yields
+from sluice_engine.scheduler.load_shedding.exemption import overdue_request, residence_of
 from sluice_engine.scheduler.load_shedding.lateness import Candidate, ServiceRate, demoted, excess, full_step
 from sluice_engine.scheduler.load_shedding.ordered_queue import Entry
 from sluice_engine.scheduler.policies import PrefillEstimate
@@ -67,8 +68,9 @@ def reject_or_evict(state: SchedulerState, request: Request, weight: float, in_t
     """The rejection of the newcomer, or the eviction of a waiting request for it. None while the queue has room for both,
     and no request has been late for longer than a full queue takes."""
     waiting, evictable = len(state.waiting), state.waiting.evictable
-    overdue = state.waiting.longest_late() if in_time else None
-    if overdue is not None and state.now(request) - overdue.arrived_at > _patience(state):
+    overdue = overdue_request(state, state.now(request)) if in_time else None
+    # Behind all others the newcomer would be in time, too: the overdue request is served soon.
+    if overdue is not None and wait_behind_all(state) > state.limits.current.ttft_target:
         evicted = evictable.for_overdue(overdue.request_id, overdue.priority, request.priority)
         why = "requests that cannot meet their TTFT target any more have waited for as long as a full queue takes"
     elif waiting >= state.limits.current.max_queue + max(0, state.places - len(state.running)):
@@ -86,26 +88,14 @@ def reject_or_evict(state: SchedulerState, request: Request, weight: float, in_t
     return Rejection(evicted, "displaced", wait, message)
 
 
-def _patience(state: SchedulerState) -> float:
-    """Seconds that a late request waits behind others at most: the wait of the last request in a full queue."""
-    bounds, places = state.limits.current, state.places
-    wait = predicted_wait(bounds.max_queue, places, places, _residence(state))
-    return max(wait, bounds.ttft_target)
-
-
 def wait_behind_all(state: SchedulerState) -> float:
     """Seconds until a request would start that arrives now and is served after all others."""
     waiting, running, limit = len(state.waiting), len(state.running), state.limits.concurrency
-    rate, place = service_rate(state, state.clock), predicted_wait(waiting, running, limit, _residence(state))
+    rate, place = service_rate(state, state.clock), predicted_wait(waiting, running, limit, residence_of(state))
     if rate is None:
         return place
     work = sum(running_work(state, state.clock)) + state.waiting.work
     return max(place, work / rate.prefill_share)
-
-
-def _residence(state: SchedulerState) -> float:
-    """Mean seconds that a request runs; the TTFT target while none has finished."""
-    return state.limits.current.ttft_target if state.residence is None else state.residence
 
 
 def weight_of(state: SchedulerState, request: Request, samples: int) -> float:

@@ -25,7 +25,7 @@ from sluice_engine.server.api.fields import Object, invalid
 from sluice_engine.server.api.generation.accepted_fields import TRUNCATE, TRUNCATION, truncation
 from sluice_engine.server.api.generation.request_schema import MODEL, PRIORITY, SLO, targets
 from sluice_engine.server.api.request_fields import Text, fields
-from sluice_engine.server.context import Serving, offered_before, request_id_of, waited_before
+from sluice_engine.server.context import Serving, is_last_attempt, offered_before, request_id_of, waited_before
 from sluice_engine.server.engine.client import EngineFailed, Stream
 from sluice_engine.server.errors import ApiError, BadRequest, ContextTooLong, InternalError
 from sluice_engine.server.request_log import entry_of
@@ -207,6 +207,7 @@ def _encodes(
             ttft_target=scheduling.ttft_target,
             offered_before=offered_before(request),
             waited=waited,
+            last_attempt=is_last_attempt(request),
         )
         for index, each in enumerate(texts)
     ]

@@ -79,6 +79,19 @@ async def test_a_wait_in_the_gateway_counts_if_it_proves_itself(desk: Desk) -> N
 
 
 @pytest.mark.parametrize(
+    ("count", "last"), [("0", False), ("1", False), ("2", True), ("3", True), ("-2", False), ("²", False), ("x", False)]
+)
+async def test_the_count_of_retries_of_official_clients_tells_the_last_attempt(
+    desk: Desk, count: str, last: bool
+) -> None:
+    sent = {"Authorization": bearer("slow"), "x-stainless-retry-count": count}
+    status, message = await answered(desk, sent)
+    assert status == 200
+    assert message is not None
+    assert message.last_attempt == last
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         {TENANT: "slow"},

@@ -24,7 +24,7 @@ from sluice_engine.server.api.generation.prompt_echo import prompt_values
 from sluice_engine.server.api.generation.response import ResponseBuilder, SampleNames
 from sluice_engine.server.api.generation.sse import ChatFormat, CompletionFormat, ResponseFormat
 from sluice_engine.server.api.kv_events import prompt_tag
-from sluice_engine.server.context import Serving, offered_before, request_id_of, waited_before
+from sluice_engine.server.context import Serving, is_last_attempt, offered_before, request_id_of, waited_before
 from sluice_engine.server.engine.client import EngineFailed, Stream
 from sluice_engine.server.errors import InternalError, Unavailable
 from sluice_engine.server.request_log import entry_of
@@ -158,6 +158,7 @@ def _submits(
             samples=tuple((each, sample_seed(param.seed, index)) for index, each in enumerate(ids) if index),
             offered_before=offered_before(request),
             waited=waited_before(request),
+            last_attempt=is_last_attempt(request),
             cache_salt=generation.prompt_options.cache_salt,
             prompt_tag=tag,
             output_token_ids=() if generation.resumption is None else generation.resumption.tokens,
