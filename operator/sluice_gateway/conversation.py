@@ -116,18 +116,16 @@ def _ttft_seconds(slo: Any) -> float | None:
 def _text(document: dict[str, Any]) -> bytes:
     parts, left = list[bytes](), MAX_TEXT
     for name in _TEXT_FIELDS:
-        if left > 0:
-            parts.append(_rendered(_prompt_of(document, name), left)[:left])
+        value = document.get(name)
+        if value is not None and left > 0:
+            parts.append(_rendered(_prompt_of(value) if name == "system" else value, left)[:left])
             left -= len(parts[-1])
     return b"".join(parts)
 
 
-def _prompt_of(document: dict[str, Any], name: str) -> Any:
-    """A field without the block that engines leave out, too: it differs between conversations, and stands before all."""
-    value = document.get(name)
-    if name != "system" or not isinstance(value, list):
-        return value
-    return [block for block in value if not _is_attribution(block)]
+def _prompt_of(system: Any) -> Any:
+    """It without the block that engines leave out, too: it differs between conversations, and stands before all."""
+    return [block for block in system if not _is_attribution(block)] if isinstance(system, list) else system
 
 
 def _is_attribution(block: Any) -> bool:
@@ -136,8 +134,6 @@ def _is_attribution(block: Any) -> bool:
 
 def _rendered(value: Any, most: int) -> bytes:
     """One field as bytes, at least the first `most` of them: a longer conversation begins with a shorter one's bytes."""
-    if value is None:
-        return b""
     if isinstance(value, str):
         return value[:most].encode()
     if isinstance(value, list) and value and isinstance(value[0], int):  # token ids: there may be millions

@@ -55,6 +55,14 @@ class StepTimeModel:
             kv_token=self.kv_token * factor,
         )
 
+    def decode_seconds(self, sequences: int, kv_tokens: float) -> float:
+        """`predict` of a step that only decodes."""
+        return self.base + self.sequence * sequences + self.kv_token * kv_tokens
+
+    def prefill_seconds(self, uncached: float, cached: float = 0.0) -> float:
+        """What the prompt of one request adds to its steps: `uncached` tokens after `cached` ones."""
+        return self.prefill_token * uncached + self.prefill_context * uncached * (cached + uncached / 2.0)
+
     def predict(self, work: StepWork) -> float:
         """Predicted duration of a step with this work, seconds."""
         return (

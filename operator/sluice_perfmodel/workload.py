@@ -32,9 +32,7 @@ class Work(NamedTuple):  # a tuple for speed: each waiting request makes one
 
 def prefill_seconds(model: StepTimeModel, work: Work) -> float:
     """Prefill time of one request, seconds."""
-    return model.prefill_token * work.uncached + model.prefill_context * work.uncached * (
-        work.cached + work.uncached / 2.0
-    )
+    return model.prefill_seconds(work.uncached, work.cached)
 
 
 def token_seconds(model: StepTimeModel, work: Work, concurrency: float) -> float:

@@ -206,9 +206,11 @@ class Fleet:
         """
         router = self._router(state.backend.model)
         expected = router.cached_tokens(state.backend.name, prompt)
-        attempt = Attempt(state, prompt, expected, begun_at=self.clock(), predicted=_predicted(state, prompt, expected))
+        replica = state.replica()
+        predicted = _predicted(state, replica, prompt, expected)
+        attempt = Attempt(state, prompt, expected, begun_at=self.clock(), predicted=predicted)
         if self._present(state):
-            router.sent(state.replica(), prompt)
+            router.sent(replica, prompt)
             if self._is_shared and prompt.steps:
                 self.sent_prompts.add(state.backend.name, prompt)
             if state.is_followed and 0 < len(prompt.steps) < MAX_STEPS:  # of a longer prompt the length is not known
@@ -336,10 +338,12 @@ class Fleet:
         return self._states.get(state.backend.name) is state
 
 
-def _predicted(state: ReplicaState, prompt: Prompt, cached: float) -> float | None:
+def _predicted(state: ReplicaState, replica: Replica, prompt: Prompt, cached: float) -> float | None:
+    """By the replica's document, also while its answers contradict that."""
     if state.load is None or state.load.step_model is None:
         return None
-    replica = state.published(state.load)
+    if state.record.is_contradicted:
+        replica = state.published(state.load)
     own = own_prefill_seconds(replica, prompt.tokens, cached)
     return seconds_to_first_token(replica, prompt.tokens, cached, own)
 

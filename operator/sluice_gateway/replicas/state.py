@@ -83,17 +83,18 @@ class ReplicaState:
         """
         newer = max(0, self.in_flight - load.running - load.waiting)
         starting = min(newer, max(0, load.limit - load.running))
-        return Replica(
-            name=self.backend.name,
-            ready=self.ready,
-            model=load.step_model,
-            running=load.running + starting,
-            waiting=load.waiting + newer - starting,
-            limit=load.limit,
-            prefill_tokens=self.uncached_tokens + max(0.0, load.prefill_tokens - self.prompt_tokens),
-            output_tokens=load.output_tokens,
-            kv_held=load.kv_held,
-            kv_total=load.kv_total,
-            ttft_target=load.ttft_target,
-            other_zone=self.backend.other_zone,
+        prefill_tokens = self.uncached_tokens + max(0.0, load.prefill_tokens - self.prompt_tokens)
+        return Replica(  # by position for speed: a request makes one per replica
+            self.backend.name,
+            self.ready,
+            load.step_model,
+            load.running + starting,
+            load.waiting + newer - starting,
+            load.limit,
+            prefill_tokens,
+            load.output_tokens,
+            load.kv_held,
+            load.kv_total,
+            load.ttft_target,
+            self.backend.other_zone,
         )

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sluice_gateway.routing.values import Replica
-from sluice_perfmodel.step_time import StepTimeModel, StepWork
-from sluice_perfmodel.workload import Work, prefill_seconds
+from sluice_perfmodel.step_time import StepTimeModel
 
 CHUNK_TOKENS: Final = 8192  # of a prompt per step; the engine's default
 UNKNOWN: Final = StepTimeModel(base=0.03, prefill_token=1e-4, sequence=1e-3)  # where no replica has published a model
@@ -32,13 +31,13 @@ def with_models(replicas: Sequence[Replica], tokens: float) -> list[Replica]:
 
 def own_prefill_seconds(replica: Replica, tokens: float, cached: float) -> float:
     """Seconds to compute a prompt of which `cached` leading tokens are in the cache."""
-    return prefill_seconds(replica.model or UNKNOWN, Work(0.0, tokens - cached, cached))
+    return (replica.model or UNKNOWN).prefill_seconds(tokens - cached, cached)
 
 
 def seconds_to_first_token(replica: Replica, tokens: float, cached: float, own: float) -> float:
     """Predicted time to first token of a prompt that is sent now, seconds; `own` of them for its own computation."""
     model = replica.model or UNKNOWN
-    decode = model.predict(StepWork(sequences=replica.running, kv_tokens=round(replica.kv_held)))
+    decode = model.decode_seconds(replica.running, round(replica.kv_held))
     uncached = tokens - cached
     steps = 1.0 + (replica.prefill_tokens + uncached) / CHUNK_TOKENS
     ahead = replica.prefill_tokens * seconds_per_token(model, tokens)
