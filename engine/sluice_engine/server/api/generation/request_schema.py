@@ -26,6 +26,7 @@ from sluice_engine.server.api.request_fields import (
     Neutral,
     Number,
     Record,
+    Strings,
     fields,
     list_of,
 )
@@ -167,14 +168,14 @@ class Generation(Struct, frozen=True):
         return structs.replace(self, messages=None, prompts=None)
 
 
-def chat(body: Object, served_name: str) -> Generation:
-    """Parses a `/v1/chat/completions` body. Raises BadRequest, Unsupported, NotFound."""
+def chat(body: Object, served_name: str, stop: Strings = sampling_fields.STOP) -> Generation:
+    """Parses a `/v1/chat/completions` body; `stop` reads its stop strings. Raises BadRequest, Unsupported, NotFound."""
     check_model(body, served_name)
     _check_names(body, CHAT, CHAT_NEUTRAL)
     limit = MAX_COMPLETION_TOKENS if body.get("max_completion_tokens") is not None else MAX_TOKENS
     if limit is MAX_COMPLETION_TOKENS and body.get("max_tokens") is not None:
         raise invalid("max_tokens", "and max_completion_tokens exclude each other")
-    choices, messages = chat_choices(body, limit.of(body)), messages_of(body)
+    choices, messages = chat_choices(body, limit.of(body), stop), messages_of(body)
     options, tools = accepted_fields.chat_options(body, messages), tool_fields.tool_choice(body)
     generation = _generation(body, limit, choices, options, messages=messages)
     return structs.replace(
