@@ -155,7 +155,10 @@ def _text(content: Any, where: str) -> str:
 
 def _text_of(block: Object, where: str) -> str:
     if block.get("type") != "text":
-        raise Unsupported(f"{where}.type {block.get('type')!r} is not supported by this engine.", param=f"{where}.type")
+        raise Unsupported(
+            f"{where}.type {block.get('type')!r} is not supported: only text is. Leave the block out, or send it as text.",
+            param=f"{where}.type",
+        )
     if not isinstance(block.get("text"), str):
         raise invalid(f"{where}.text", "must be a string")
     return str(block["text"])

@@ -70,8 +70,8 @@ COMMON: Final[Fields] = {
 }
 # Unsupported fields, each with the neutral values that are accepted because they request nothing.
 _NEUTRAL: Final = (
-    Neutral("functions", ([],)),
-    Neutral("function_call", ("none",)),
+    Neutral("functions", ([],), "send them as tools"),
+    Neutral("function_call", ("none",), "send tools and tool_choice"),
     Neutral("modalities", (["text"],)),
     *(
         Neutral(name, ())

@@ -100,6 +100,12 @@ def _add(messages: list[Object], item: Any, where: str, origins: Origins) -> Non
             origins.add(f"{chat}.content", f"{where}.output")
         case "reasoning":
             _add_reasoning(messages, item)
+        case "item_reference":
+            raise Unsupported(
+                f"{where} refers to an item of an earlier response, and this server stores none. Send the item itself; clients "
+                "do so with store: false.",
+                param=f"{where}.type",
+            )
         case other:
             raise Unsupported(f"{where}.type {other!r} is not supported by this engine.", param=f"{where}.type")
 
@@ -159,7 +165,8 @@ def _content(parts: Any, where: str) -> str:
             texts.append(part["text"])
         else:
             raise Unsupported(
-                f"{where}[{place}] is no text, and other input is not supported.", param=f"{where}[{place}]"
+                f"{where}[{place}] is no text, and only text is supported. Leave it out, or describe it as text.",
+                param=f"{where}[{place}]",
             )
     return "".join(texts)
 
