@@ -91,7 +91,7 @@ SCHEMA: Final = object_form(
     ("type", "schema"),
     more=True,
 )
-EFFORT: Final = Choice("effort", (*accepted_fields.EFFORTS, "max"))
+EFFORT: Final = Choice("effort", accepted_fields.EFFORTS)
 OUTPUT_CONFIG: Final = Form("output_config", object_form(fields(EFFORT, Form("format", SCHEMA))))
 USER_ID: Final = Form("metadata", object_form(fields(Form("user_id", _STRING)), more=True))
 STOP_SEQUENCES: Final = Strings("stop_sequences", MAX_STOP_SEQUENCES, MAX_STOP_CHARACTERS, empty=True)

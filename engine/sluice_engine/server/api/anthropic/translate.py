@@ -261,7 +261,7 @@ def _output(body: Object, origins: Origins) -> Object:
             raise invalid("output_config", "must be an object with format")
         only(config, frozenset({"format", "effort"}), "output_config.")
         if config.get("effort") is not None:
-            found["reasoning_effort"] = "xhigh" if config["effort"] == "max" else config["effort"]
+            found["reasoning_effort"] = config["effort"]
         if config.get("format") is not None:
             if given is not None:
                 raise invalid("output_format", "and output_config.format exclude each other")

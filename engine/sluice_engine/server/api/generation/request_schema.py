@@ -73,10 +73,7 @@ _NEUTRAL: Final = (
     Neutral("functions", ([],), "send them as tools"),
     Neutral("function_call", ("none",), "send tools and tool_choice"),
     Neutral("modalities", (["text"],)),
-    *(
-        Neutral(name, ())
-        for name in ("audio", "prediction", "web_search_options", "moderation", "chat_template", "documents")
-    ),
+    *(Neutral(name, ()) for name in ("audio", "web_search_options", "moderation", "chat_template", "documents")),
     Neutral("suffix", ("",)),
     # vLLM's, with its defaults
     Neutral("spaces_between_special_tokens", (True,)),
@@ -92,6 +89,7 @@ COMPLETION_NEUTRAL: Final = {
     for each in (
         *_NEUTRAL,
         *(Neutral(name, ()) for name in accepted_fields.TEMPLATE if name not in accepted_fields.ENDING),
+        *(Neutral(name, ()) for name in accepted_fields.HINTS),
         Neutral("add_generation_prompt", (True,)),
         Neutral("continue_final_message", (False,)),
         Neutral("add_special_tokens", (True,)),
@@ -104,6 +102,7 @@ CHAT: Final[Fields] = {
     **COMMON,
     **sampling_fields.CHAT,
     **accepted_fields.TEMPLATE,
+    **accepted_fields.HINTS,
     **tool_fields.FIELDS,
     **fields(MESSAGES, MAX_COMPLETION_TOKENS),
     **CHAT_NEUTRAL,

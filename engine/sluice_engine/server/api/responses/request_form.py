@@ -77,7 +77,14 @@ FORMAT: Final[Object] = {
 }
 _FUNCTION: Final = Form("type", {"const": "function"})
 # What these describe has no effect here: OpenAI's programs, and tools that are found by a search.
-TOOL_NEUTRAL: Final = (Neutral("allowed_callers", (["direct"],)), Neutral("defer_loading", (False,)))
+TOOL_NEUTRAL: Final = (
+    Neutral("allowed_callers", (["direct"],)), Neutral("defer_loading", (False,)), Neutral("async", (False,)),
+    Neutral("output_schema", ()),
+)  # fmt: skip
+REASONING_NEUTRAL: Final = (Neutral("context", ("auto",)), Neutral("mode", ("standard",)))
+REASONING: Final = fields(
+    renamed_field(EFFORT, "effort"), Form("summary", {}), Form("generate_summary", {}), *REASONING_NEUTRAL
+)
 _FUNCTION_TOOL: Final = object_form({**tool_fields.FUNCTION, **fields(_FUNCTION, *TOOL_NEUTRAL)}, ("type", "name"))
 _NAMESPACE: Final = object_form(
     fields(
@@ -116,10 +123,7 @@ FIELDS: Final[Fields] = {
         TOOLS,
         TOOL_CHOICE,
         Form("text", object_form(fields(Form("format", FORMAT), VERBOSITY))),
-        Form(
-            "reasoning",
-            object_form(fields(renamed_field(EFFORT, "effort"), Form("summary", {}), Form("generate_summary", {}))),
-        ),
+        Form("reasoning", object_form(REASONING)),
         *(Neutral(name, ()) for name in ("previous_response_id", "conversation")),
         *UNSUPPORTED,
         *(Neutral(name, ({}, [], "", False, 0)) for name in ("prompt", "top_logprobs")),

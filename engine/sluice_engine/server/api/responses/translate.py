@@ -201,5 +201,7 @@ def _reasoning(reasoning: Any) -> Object:
         return {}
     if not isinstance(reasoning, dict):
         raise invalid("reasoning", "must be an object with effort")
-    only(reasoning, frozenset({"effort", "summary", "generate_summary"}), "reasoning.")
+    only(reasoning, form.REASONING, "reasoning.")
+    for each in form.REASONING_NEUTRAL:
+        each.check(reasoning, "reasoning.")
     return {} if reasoning.get("effort") is None else {"reasoning_effort": reasoning["effort"]}
