@@ -25,6 +25,9 @@ def chat_body(body: Object) -> tuple[Object, Origins]:
     _refuse(body)
     chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
     chat["messages"] = _messages(body, origins)
+    top = form.TOP_LOGPROBS.of(body)
+    if top or form.LOGPROBS in (body.get("include") or ()):
+        chat |= {"logprobs": True, "top_logprobs": top or 0}
     if form.TRUNCATION.of(body) == "auto":
         chat["truncate_prompt_tokens"] = -1
     if body.get("max_output_tokens") is not None:
@@ -45,9 +48,8 @@ def _refuse(body: Object) -> None:
             f"of the conversation in input.",
             param=name,
         )
-    for name in ("prompt", "top_logprobs"):
-        if body.get(name):
-            raise Unsupported(f"{name} is not supported by this engine; leave it out.", param=name)
+    if body.get("prompt"):
+        raise Unsupported("prompt is not supported: no prompts are stored. Send its text in input.", param="prompt")
     if form.BACKGROUND.of(body):
         raise Unsupported("background is not supported: responses are not stored. Use stream.", param="background")
     for each in form.UNSUPPORTED:
