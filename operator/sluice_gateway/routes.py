@@ -16,7 +16,7 @@ from sluice import contract
 from sluice.auth.caller import rate_headers
 from sluice.httpapi.body import release
 from sluice.httpapi.connection import Connection
-from sluice.httpapi.errors import ApiError, ClientTooSlow, InternalError, NotFound
+from sluice.httpapi.errors import ApiError, ClientTooSlow, InternalError, unknown_path
 from sluice.httpapi.hosts import check_host
 from sluice.httpapi.methods import handler_of
 from sluice.httpapi.streamed_response import has_begun
@@ -177,7 +177,7 @@ class DataPort:
         path, named = request.rel_url.raw_path, f"{contract.PATH_MODELS}/"
         methods = self._routes.get(path if path == named or not path.startswith(named) else named)
         if methods is None or path == named:
-            raise NotFound("This path does not exist; the paths are those of /openapi.json.", code="not_found")
+            raise unknown_path()
         return handler_of(methods, request.method)
 
 

@@ -192,7 +192,7 @@ def error_of(code: str) -> bytes:
 ENCODERS: dict[str, Callable[[], Encoder]] = {
     "chat": lambda: EventEncoder(ChatFormat(), HEAD, include_usage=False),
     "messages": lambda: MessageEncoder(HEAD, Usage(1)),
-    "responses": lambda: ResponseEncoder({}, HEAD),
+    "responses": lambda: ResponseEncoder({}, HEAD, Usage(1)),
 }
 
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, Final
 
 import orjson
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from sluice.httpapi.connection import Connection
 from sluice.httpapi.connection_limits import RECEIVE_SECONDS
@@ -62,7 +62,7 @@ def release(request: web.BaseRequest) -> None:
 
 
 async def _read(request: web.BaseRequest) -> bytes:
-    if request.headers.get("Expect", "").lower() == "100-continue":
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the final response has not begun
     connection = request.protocol if isinstance(request.protocol, Connection) else None

@@ -98,6 +98,15 @@ class NotFound(ApiError):
     kind = "invalid_request_error"
 
 
+def unknown_path() -> NotFound:
+    """Returns the error for a path that no API of models has."""
+    return NotFound(
+        "This path does not exist; the paths are those of /openapi.json. The base URL of an OpenAI client ends in /v1, once, "
+        "and that of an Anthropic client does not.",
+        code="not_found",
+    )
+
+
 class MethodNotAllowed(ApiError):
     """The path exists but does not support this method."""
 

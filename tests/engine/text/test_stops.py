@@ -38,10 +38,15 @@ def test_any_split_of_the_text_emits_the_same(text: str, stops: list[str], cuts:
     emitted = "".join(scanner.feed(text[a:b]) for a, b in pairwise(edges))
     if not scanner.stopped:
         emitted += scanner.flush()
-    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
-    if len(edges) == 2 or len(stops) < 2:
-        assert emitted == text[: min((at for _, at in ends), default=len(text))]
-    else:  # two stop strings may overlap: whichever completed first in the stream
-        assert scanner.stopped == bool(ends)
-        assert text.startswith(emitted)
-        assert not any(stop in emitted for stop in stops)
+    ends = [(text.find(stop) + len(stop), -len(stop), stop) for stop in stops if stop in text]
+    end, _, stop = min(ends, default=(len(text), 0, ""))  # the first complete one; with the same end, the longest
+    assert emitted == text[: end - len(stop)]
+    assert (scanner.stopped, scanner.matched) == (bool(ends), stop or None)
+
+
+def test_many_stop_strings_that_begin_alike_are_told_apart() -> None:
+    start = "ab" * 200
+    scanner = StopScanner([f"{start}{place}" for place in range(10, 74)])
+    assert sum(len(scanner.feed("ab" * 10)) for _ in range(100)) == 100 * 20 - len(start)  # the rest may begin one
+    assert scanner.feed("9 or ") == f"{start}9 or "
+    assert scanner.feed(f"{start}73 after") == "" and scanner.matched == f"{start}73"

@@ -186,10 +186,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Neutral:
-    """A field of the OpenAI API that this engine lacks: only values that request nothing are accepted."""
+    """A field of the OpenAI API that this engine lacks: only values that request nothing are accepted.
+
+    `instead`: what the client should do.
+    """
 
     name: str
     accepted: tuple[object, ...]
+    instead: str = "leave it out"
 
     def check(self, body: Object, prefix: str = "") -> None:
         """Raises Unsupported for any other value. `prefix`: of the name in the error."""
@@ -199,7 +203,7 @@ class Neutral:
         only = [json.dumps(each) for each in self.accepted]
         but = f", except as {' or '.join(only)}" if only else ""
         name = f"{prefix}{self.name}"
-        raise Unsupported(f"{name} is not supported by this engine{but}; leave it out.", param=name)
+        raise Unsupported(f"{name} is not supported by this engine{but}; {self.instead}.", param=name)
 
     def form(self) -> Object:
         """Returns the schema."""

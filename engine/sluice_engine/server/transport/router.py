@@ -15,6 +15,7 @@ from aiohttp import web
 from sluice.auth.access import AccessControl
 from sluice.httpapi.body import release
 from sluice.httpapi.connection import Connection
+from sluice.httpapi.errors import unknown_path
 from sluice.httpapi.hosts import check_host
 from sluice.httpapi.methods import handler_of
 from sluice.httpapi.streamed_response import has_begun
@@ -112,7 +113,7 @@ class Router:
                 (found for start, found in self._beginnings if path.startswith(start) and path != start), None
             )
         if methods is None:
-            raise NotFound("This path does not exist.", code="not_found")
+            raise unknown_path() if self._public else NotFound("This path does not exist.", code="not_found")
         if (preflight := self._cors.preflight(request, methods)) is not None:
             return self._serving.response(request, 204, b"", preflight)
         handler = handler_of(methods, request.method)

@@ -140,6 +140,20 @@ def test_expect_continue_is_answered(served: Served) -> None:
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
+def test_expect_continue_of_http_1_0_gets_the_final_response_alone(served: Served) -> None:
+    body = json.dumps(GOOD).encode()
+    lines = ("Content-Type: application/json", f"Content-Length: {len(body)}", "Expect: 100-continue")
+    response = served.raw(head(CHAT, *lines).replace(b"HTTP/1.1", b"HTTP/1.0") + body)
+    assert response.startswith(b"HTTP/1.0 200") and b"100 Continue" not in response
+
+
+@pytest.mark.parametrize("base", ["", "/v1/v1", "/openai/deployments/tiny"])
+def test_an_unknown_path_is_answered_with_what_base_urls_end_in(served: Served, base: str) -> None:
+    answer = served.request("POST", f"{base}/chat/completions?api-version=2024-10-21", GOOD)
+    assert (answer.status, answer.error["code"]) == (404, "not_found")
+    assert "The base URL of an OpenAI client ends in /v1, once" in answer.error["message"]
+
+
 def test_a_hundred_simultaneous_disconnects_free_all_blocks(served: Served) -> None:
     body = json.dumps({**GOOD, "max_tokens": 1000, "stream": True, "ignore_eos": True}).encode()
     request = served.with_key(head(CHAT, "Content-Type: application/json", f"Content-Length: {len(body)}") + body)

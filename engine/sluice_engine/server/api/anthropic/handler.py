@@ -7,6 +7,7 @@ from aiohttp import web
 
 from sluice.httpapi.body import read_object
 from sluice_engine.server.api.anthropic.encoder import MessagesFormat
+from sluice_engine.server.api.anthropic.request_form import STOPS_OF_CHAT
 from sluice_engine.server.api.anthropic.translate import chat_body
 from sluice_engine.server.api.generation.prompt import encode
 from sluice_engine.server.api.generation.translated import Translated, complete_translated
@@ -16,12 +17,13 @@ from sluice_engine.server.errors import BadRequest
 
 async def messages(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """Responds as Anthropic's Messages API."""
-    return await complete_translated(request, serving, await read_object(request), MessagesFormat(), chat_body)
+    body, translated = await read_object(request), Translated(chat_body, STOPS_OF_CHAT)
+    return await complete_translated(request, serving, body, MessagesFormat(), translated)
 
 
 async def count_tokens(request: web.BaseRequest, serving: Serving) -> web.StreamResponse:
     """Responds with the number of tokens of the prompt."""
-    body, translated = await read_object(request), Translated(partial(chat_body, counting=True))
+    body, translated = await read_object(request), Translated(partial(chat_body, counting=True), STOPS_OF_CHAT)
     serving.check_loaded()
     try:
         generation = translated.parse(body, serving.served_name)

@@ -5,7 +5,7 @@ from typing import Final
 from sluice_engine.server.api.fields import Object
 from sluice_engine.server.api.generation import accepted_fields, tool_fields
 from sluice_engine.server.api.generation.request_schema import CHAT, MAX_TOKENS
-from sluice_engine.server.api.generation.sampling_fields import MAX_STOP_CHARACTERS, MAX_STOPS
+from sluice_engine.server.api.generation.sampling_fields import MAX_STOP_CHARACTERS, STOP
 from sluice_engine.server.api.request_fields import (
     Choice,
     Fields,
@@ -31,6 +31,7 @@ SAME: Final = (
     "cache_salt",
 )
 MAX_MESSAGES: Final = 4096
+MAX_STOP_SEQUENCES: Final = 64  # Anthropic's API states no limit; each costs memory and time per character of output
 CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 ROLES: Final = ("user", "assistant", "system")
 THINKS: Final = ("enabled", "disabled", "adaptive")
@@ -90,10 +91,11 @@ SCHEMA: Final = object_form(
     ("type", "schema"),
     more=True,
 )
-EFFORT: Final = Choice("effort", (*accepted_fields.EFFORTS, "max"))
+EFFORT: Final = Choice("effort", accepted_fields.EFFORTS)
 OUTPUT_CONFIG: Final = Form("output_config", object_form(fields(EFFORT, Form("format", SCHEMA))))
 USER_ID: Final = Form("metadata", object_form(fields(Form("user_id", _STRING)), more=True))
-STOP_SEQUENCES: Final = Strings("stop_sequences", MAX_STOPS, MAX_STOP_CHARACTERS, empty=True)
+STOP_SEQUENCES: Final = Strings("stop_sequences", MAX_STOP_SEQUENCES, MAX_STOP_CHARACTERS, empty=True)
+STOPS_OF_CHAT: Final = Strings(STOP.name, MAX_STOP_SEQUENCES, MAX_STOP_CHARACTERS)  # of the translated body
 SERVICE_TIER: Final = Choice("service_tier", ("auto", "standard_only"))
 OUTPUT_FORMAT: Final = Form("output_format", SCHEMA)  # the older name of output_config.format
 CONTEXT_MANAGEMENT: Final = Form(

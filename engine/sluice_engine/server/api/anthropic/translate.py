@@ -10,6 +10,7 @@ from sluice_engine.server.api.fields import Object, boolean, invalid, only
 from sluice_engine.server.api.origins import Origins
 from sluice_engine.server.errors import Unsupported
 
+ERROR: Final = "Error"  # begins the result of a tool that failed
 _ORIGINS: Final = {
     "reasoning_effort": "output_config.effort",
     "user": "metadata.user_id",
@@ -115,6 +116,8 @@ def _add_user(messages: list[Object], content: Any, where: str, origins: Origins
         if block.get("type") == "tool_result":
             given = block.get("content")
             text = given if isinstance(given, str) else _text(given, f"{where}[{place}].content") if given else ""
+            if _is_error(block, f"{where}[{place}].is_error") and not text.lower().startswith(ERROR.lower()):
+                text = f"{ERROR}: {text}" if text else ERROR
             chat = f"messages[{len(messages)}]"
             origins.add(f"{chat}.tool_call_id", f"{where}[{place}].tool_use_id")
             origins.add(f"{chat}.content", f"{where}[{place}].content")
@@ -124,6 +127,11 @@ def _add_user(messages: list[Object], content: Any, where: str, origins: Origins
     if texts:
         origins.add(f"messages[{len(messages)}].content", where)
         messages.append({"role": "user", "content": "".join(texts)})
+
+
+def _is_error(result: Object, where: str) -> bool:
+    """Whether the tool failed. The model learns it from the text: the messages of a chat have no such field."""
+    return boolean({where: result.get("is_error")}, where)
 
 
 def _add_assistant(messages: list[Object], content: Any, where: str, origins: Origins) -> None:
@@ -155,7 +163,10 @@ def _text(content: Any, where: str) -> str:
 
 def _text_of(block: Object, where: str) -> str:
     if block.get("type") != "text":
-        raise Unsupported(f"{where}.type {block.get('type')!r} is not supported by this engine.", param=f"{where}.type")
+        raise Unsupported(
+            f"{where}.type {block.get('type')!r} is not supported: only text is. Leave the block out, or send it as text.",
+            param=f"{where}.type",
+        )
     if not isinstance(block.get("text"), str):
         raise invalid(f"{where}.text", "must be a string")
     return str(block["text"])
@@ -258,7 +269,7 @@ def _output(body: Object, origins: Origins) -> Object:
             raise invalid("output_config", "must be an object with format")
         only(config, frozenset({"format", "effort"}), "output_config.")
         if config.get("effort") is not None:
-            found["reasoning_effort"] = "xhigh" if config["effort"] == "max" else config["effort"]
+            found["reasoning_effort"] = config["effort"]
         if config.get("format") is not None:
             if given is not None:
                 raise invalid("output_format", "and output_config.format exclude each other")

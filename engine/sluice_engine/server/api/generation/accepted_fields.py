@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sluice_engine.server.api.fields import Object, invalid
+from sluice_engine.server.api.fields import Object, invalid, only
 from sluice_engine.server.api.request_fields import (
     Choice,
     Flag,
@@ -16,15 +16,19 @@ from sluice_engine.server.api.request_fields import (
     Strings,
     Text,
     fields,
+    list_of,
+    object_form,
 )
 from sluice_engine.text import Display, Ending, Message
 
-EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+HIGHEST_OF_TEMPLATES: Final = "xhigh"  # what "max" is to a chat template
 VERBOSITIES: Final = ("low", "medium", "high")
-TIERS: Final = ("auto", "default", "flex", "priority", "scale")
+TIERS: Final = ("auto", "default", "flex", "priority", "scale", "fast")
 MAX_METADATA: Final = 16
 MAX_VARIABLES: Final = 64
 MAX_NESTING: Final = 8
+MAX_PARTS: Final = 1024
 MAX_BAD_WORDS: Final = 128
 MAX_BAD_WORD_CHARACTERS: Final = 128
 TEMPLATES_OWN: Final = frozenset({"messages", "add_generation_prompt", "tools", "chat_template"})
@@ -55,6 +59,19 @@ VARIABLES: Final = Form(
         "propertyNames": {"not": {"enum": sorted(TEMPLATES_OWN)}},
     },
 )
+_TEXT: Final[Object] = {"type": "string"}
+_TEXT_PART: Final = object_form(
+    fields(Form("type", {"const": "text"}), Form("text", _TEXT)), ("type", "text"), more=True
+)
+PREDICTION: Final = Form(
+    "prediction",
+    object_form(
+        fields(
+            Form("type", {"const": "content"}), Form("content", {"anyOf": [_TEXT, list_of(_TEXT_PART, 0, MAX_PARTS)]})
+        ),
+        ("type", "content"),
+    ),
+)
 GENERATION_PROMPT: Final = Flag("add_generation_prompt", True)
 CONTINUE: Final = Flag("continue_final_message")
 SKIP_SPECIAL: Final = Flag("skip_special_tokens", True)
@@ -65,6 +82,7 @@ DESCRIPTIVE: Final = fields(*NAMES, RETENTION, CACHE_OPTIONS, STORE, SERVICE_TIE
 TRUNCATION: Final = fields(Form(TRUNCATE.name, TRUNCATE.form() | {"not": {"const": 0}}))
 PROMPT: Final = {**TRUNCATION, **fields(CACHE_SALT)}
 ENDING: Final = fields(GENERATION_PROMPT, CONTINUE)  # vLLM's
+HINTS: Final = fields(PREDICTION)  # of a chat: without an effect on its answer
 TEMPLATE: Final = {**fields(VARIABLES, EFFORT, VERBOSITY), **ENDING}
 SHOWN: Final = fields(SKIP_SPECIAL, INCLUDE_STOP)
 
@@ -117,11 +135,27 @@ def truncation(body: Object) -> int | None:
 def chat_options(body: Object, messages: Sequence[Message]) -> PromptOptions:
     """Parses the fields of a chat's prompt: those of a completion, variables of the template, and its end. Raises BadRequest."""
     options = prompt_options(body)
+    _check_prediction(body.get(PREDICTION.name))
     variables = dict(_template_variables(body.get("chat_template_kwargs")))
     for each in (EFFORT, VERBOSITY):
         if (value := each.of(body)) is not None:
-            variables[each.name] = value
+            variables[each.name] = HIGHEST_OF_TEMPLATES if value == "max" else value
     return PromptOptions(variables, options.truncate, options.cache_salt, _ending(body, messages))
+
+
+def _check_prediction(value: Any) -> None:
+    """A prediction of the answer's text is to make the answer faster, and never changes it."""
+    if value is None:
+        return
+    content = value.get("content") if isinstance(value, dict) and value.get("type") == "content" else None
+    parts = content if isinstance(content, list) else []
+    if not isinstance(content, str | list) or len(parts) > MAX_PARTS or not all(map(_is_text, parts)):
+        raise invalid(PREDICTION.name, "must be an object {type: 'content', content: string or text parts}")
+    only(value, ("type", "content"), f"{PREDICTION.name}.")
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def _ending(body: Object, messages: Sequence[Message]) -> Ending:

@@ -49,7 +49,8 @@ def _message(message: Any, where: str) -> Message:
         raise invalid(where, "must be an object with role and content")
     for name in UNSUPPORTED:
         if message.get(name):
-            raise Unsupported(f"{where}.{name} is not supported by this engine.", param=f"{where}.{name}")
+            instead = "send tool_calls" if name == "function_call" else "leave it out"
+            raise Unsupported(f"{where}.{name} is not supported by this engine; {instead}.", param=f"{where}.{name}")
     only(message, FIELDS, f"{where}.")
     role = message.get("role")
     if not isinstance(role, str):
@@ -95,7 +96,10 @@ def _part(part: Any, where: str, role: str) -> str:
         raise invalid(where, "must be an object with type and text")
     kind = part.get("type")
     if isinstance(kind, str) and kind in _MEDIA:
-        raise Unsupported(f"{where}.type {kind!r} is not supported by this engine.", param=f"{where}.type")
+        raise Unsupported(
+            f"{where}.type {kind!r} is not supported: only text is. Leave the part out, or describe it as text.",
+            param=f"{where}.type",
+        )
     kinds = ("text", "refusal") if role == "assistant" else ("text",)
     if kind not in kinds or not isinstance(part.get(kind), str):
         raise BadRequest(f"{where} must be {{type: 'text', text: string}}.", param=where, code="invalid_value")

@@ -26,6 +26,7 @@ from sluice_engine.server.api.request_fields import (
     Neutral,
     Number,
     Record,
+    Strings,
     fields,
     list_of,
 )
@@ -69,13 +70,10 @@ COMMON: Final[Fields] = {
 }
 # Unsupported fields, each with the neutral values that are accepted because they request nothing.
 _NEUTRAL: Final = (
-    Neutral("functions", ([],)),
-    Neutral("function_call", ("none",)),
+    Neutral("functions", ([],), "send them as tools"),
+    Neutral("function_call", ("none",), "send tools and tool_choice"),
     Neutral("modalities", (["text"],)),
-    *(
-        Neutral(name, ())
-        for name in ("audio", "prediction", "web_search_options", "moderation", "chat_template", "documents")
-    ),
+    *(Neutral(name, ()) for name in ("audio", "web_search_options", "moderation", "chat_template", "documents")),
     Neutral("suffix", ("",)),
     # vLLM's, with its defaults
     Neutral("spaces_between_special_tokens", (True,)),
@@ -91,6 +89,7 @@ COMPLETION_NEUTRAL: Final = {
     for each in (
         *_NEUTRAL,
         *(Neutral(name, ()) for name in accepted_fields.TEMPLATE if name not in accepted_fields.ENDING),
+        *(Neutral(name, ()) for name in accepted_fields.HINTS),
         Neutral("add_generation_prompt", (True,)),
         Neutral("continue_final_message", (False,)),
         Neutral("add_special_tokens", (True,)),
@@ -103,6 +102,7 @@ CHAT: Final[Fields] = {
     **COMMON,
     **sampling_fields.CHAT,
     **accepted_fields.TEMPLATE,
+    **accepted_fields.HINTS,
     **tool_fields.FIELDS,
     **fields(MESSAGES, MAX_COMPLETION_TOKENS),
     **CHAT_NEUTRAL,
@@ -167,14 +167,14 @@ class Generation(Struct, frozen=True):
         return structs.replace(self, messages=None, prompts=None)
 
 
-def chat(body: Object, served_name: str) -> Generation:
-    """Parses a `/v1/chat/completions` body. Raises BadRequest, Unsupported, NotFound."""
+def chat(body: Object, served_name: str, stop: Strings = sampling_fields.STOP) -> Generation:
+    """Parses a `/v1/chat/completions` body; `stop` reads its stop strings. Raises BadRequest, Unsupported, NotFound."""
     check_model(body, served_name)
     _check_names(body, CHAT, CHAT_NEUTRAL)
     limit = MAX_COMPLETION_TOKENS if body.get("max_completion_tokens") is not None else MAX_TOKENS
     if limit is MAX_COMPLETION_TOKENS and body.get("max_tokens") is not None:
         raise invalid("max_tokens", "and max_completion_tokens exclude each other")
-    choices, messages = chat_choices(body, limit.of(body)), messages_of(body)
+    choices, messages = chat_choices(body, limit.of(body), stop), messages_of(body)
     options, tools = accepted_fields.chat_options(body, messages), tool_fields.tool_choice(body)
     generation = _generation(body, limit, choices, options, messages=messages)
     return structs.replace(

@@ -68,7 +68,7 @@ _BOTH: Final = fields(
 )  # fmt: skip
 # Fields whose value is the parameter of the same name, and whose default is the parameter's.
 _READ: Final = (
-    TEMPERATURE, TOP_P, TOP_K, MIN_P, SEED, STOP, IGNORE_EOS,
+    TEMPERATURE, TOP_P, TOP_K, MIN_P, SEED, IGNORE_EOS,
     PRESENCE_PENALTY, FREQUENCY_PENALTY, REPETITION_PENALTY, PROMPT_LOGPROBS,
 )  # fmt: skip
 CHAT: Final[Fields] = {
@@ -97,9 +97,9 @@ class Choices:
         return self.params.n > self.n
 
 
-def chat_choices(body: Object, max_tokens: int | None) -> Choices:
-    """Parses a chat body with this limit: `logprobs` is a boolean and `top_logprobs` a number. Raises BadRequest,
-    Unsupported.
+def chat_choices(body: Object, max_tokens: int | None, stop: Strings = STOP) -> Choices:
+    """Parses a chat body with this limit: `logprobs` is a boolean and `top_logprobs` a number. `stop` reads the stop strings,
+    of which other APIs allow more. Raises BadRequest, Unsupported.
     """
     if body.get("prompt_logprobs") is not None:
         raise Unsupported("prompt_logprobs belongs to completions: send the text as a prompt.", param="prompt_logprobs")
@@ -110,7 +110,7 @@ def chat_choices(body: Object, max_tokens: int | None) -> Choices:
     if top is not None and not wanted:
         raise invalid("top_logprobs", "is only allowed with logprobs: true")
     n = N.of(body) or 1
-    return _choices(body, max_tokens, n, n, (top or 0) if wanted else None)
+    return _choices(body, max_tokens, n, n, (top or 0) if wanted else None, stop)
 
 
 def completion_choices(body: Object, max_tokens: int | None, stream: bool) -> Choices:
@@ -132,11 +132,14 @@ def completion_choices(body: Object, max_tokens: int | None, stream: bool) -> Ch
     return _choices(body, max_tokens, n, best_of, COUNT.of(body))
 
 
-def _choices(body: Object, max_tokens: int | None, n: int, best_of: int, logprobs: int | None) -> Choices:
+def _choices(
+    body: Object, max_tokens: int | None, n: int, best_of: int, logprobs: int | None, stop: Strings = STOP
+) -> Choices:
     given: dict[str, Any] = {each.name: each.of(body) for each in _READ if each.name in body}
     params = SamplingParams(
         n=best_of,
         max_tokens=max_tokens,
+        stop=stop.of(body),
         stop_token_ids=_stop_token_ids(body),
         logprobs=0 if logprobs is None and best_of > n else logprobs,
         logit_bias=_logit_bias(body),

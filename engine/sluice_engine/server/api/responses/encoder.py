@@ -1,7 +1,7 @@
 """Serializes a response of the Responses API: the object, and the events of a stream in the order that clients expect."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -33,19 +33,25 @@ class ResponsesFormat(ChatFormat):
         (choice,) = choices
         message = choice["message"]
         calls = [call | {"index": index} for index, call in enumerate(message.get("tool_calls") or ())]
+        entries = (choice.get("logprobs") or {}).get("content") or []
         deltas = [{name: message.get(name)} for name in ("reasoning_content", "content") if message.get(name)]
-        encoder = ResponseEncoder(self._body, head)
-        return encoder.complete([*deltas, *({"tool_calls": [call]} for call in calls)], choice["finish_reason"], usage)
+        encoder = ResponseEncoder(self._body, head, usage)
+        deltas += [{"tool_calls": [call]} for call in calls]
+        encoder.add(deltas, {"content": _of_text(entries, message.get("content") or "", usage)})
+        return encoder.complete(choice["finish_reason"], usage)
 
     def encoder(self, head: Head, choices: int, usage: Usage, *, include_usage: bool, continuous: bool) -> Encoder:
         """Returns the encoder of a streamed response."""
-        return ResponseEncoder(self._body, head)
+        return ResponseEncoder(self._body, head, usage)
 
 
 class ResponseEncoder:
     """One response. The methods are those of `generation.sse.EventEncoder`; there is one choice."""
 
-    def __init__(self, body: Object, head: Head) -> None:
+    def __init__(self, body: Object, head: Head, usage: Usage) -> None:
+        """`usage` is updated meanwhile."""
+        self._usage = usage
+        self._seen = 0  # tokens whose logprobs were given
         self._head = {
             "id": head.request_id, "object": "response", "created_at": head.created, "model": head.model, "error": None,
             "previous_response_id": None, "store": False, "background": False,
@@ -56,9 +62,13 @@ class ResponseEncoder:
         self._sequence = 0
         self._finish = "stop"
 
-    def complete(self, deltas: Sequence[dict[str, Any]], finish: str, usage: Usage) -> bytes:
-        """Returns the whole response as JSON."""
-        self._consume(self._items.add(deltas))
+    def add(self, deltas: Sequence[dict[str, Any]], logprobs: dict[str, Any] | None) -> None:
+        """Adds what a response that is not streamed consists of."""
+        for _ in self._items.add(deltas, self._of_answer(logprobs)):
+            pass
+
+    def complete(self, finish: str, usage: Usage) -> bytes:
+        """Returns the whole response, of what was added so far, as JSON."""
         self._end(finish)
         return orjson.dumps(self._response(usage))
 
@@ -75,7 +85,7 @@ class ResponseEncoder:
 
     def deltas(self, deltas: Sequence[dict[str, Any]], index: int, logprobs: dict[str, Any] | None) -> bytes:
         """Returns the events of more text, reasoning and calls."""
-        return b"".join(map(self._event, self._items.add(deltas)))
+        return b"".join(map(self._event, self._items.add(deltas, self._of_answer(logprobs))))
 
     def finish(self, finish: str, index: int = 0, stop_string: str | None = None) -> bytes:
         """Returns the events that end the last item."""
@@ -91,6 +101,12 @@ class ResponseEncoder:
         """Returns the event of an error after the headers. `body` is OpenAI's error object."""
         fault = json.loads(body)["error"]
         return self._event({"type": "error", **{name: fault[name] for name in ("code", "message", "param")}})
+
+    def _of_answer(self, logprobs: dict[str, Any] | None) -> list[Any]:
+        """Leaves out the tokens of the reasoning, which come first: an item of reasoning has no logprobs."""
+        entries: list[Any] = (logprobs or {}).get("content") or []
+        first, self._seen = self._seen, self._seen + len(entries)
+        return entries[max(0, (self._usage.reasoning or 0) - first) :]
 
     def _end(self, finish: str) -> list[Event]:
         self._finish = finish
@@ -116,6 +132,13 @@ class ResponseEncoder:
         kind = event["type"].encode()
         return b"event: " + kind + b"\ndata: " + orjson.dumps(event | {"sequence_number": self._sequence - 1}) + b"\n\n"
 
-    def _consume(self, events: Iterable[Event]) -> None:
-        for _ in events:
-            pass
+
+def _of_text(entries: list[Any], text: str, usage: Usage) -> list[Any]:
+    """Leaves out the tokens behind an answer's text: those of its calls, which have no logprobs."""
+    first = usage.reasoning or 0
+    missing = len(text.encode())
+    for place in range(first, len(entries)):
+        if missing <= 0:
+            return entries[:place]
+        missing -= len(entries[place]["bytes"])
+    return entries

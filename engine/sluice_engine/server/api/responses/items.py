@@ -17,13 +17,14 @@ class Items:
     _open: dict[str, Any] | None = None
     _call: int = -1  # index of the open call
 
-    def add(self, deltas: Sequence[dict[str, Any]]) -> Iterator[Event]:
-        """Adds deltas; yields their events."""
+    def add(self, deltas: Sequence[dict[str, Any]], logprobs: Sequence[Any] = ()) -> Iterator[Event]:
+        """Adds deltas; yields their events. `logprobs`: those of the tokens of a message's text among them."""
         for delta in deltas:
             if "reasoning_content" in delta:
                 yield from self._write("reasoning", delta["reasoning_content"])
             if delta.get("content"):
-                yield from self._write("message", delta["content"])
+                yield from self._write("message", delta["content"], logprobs)
+                logprobs = ()
             for call in delta.get("tool_calls") or ():
                 yield from self._write_call(call)
 
@@ -44,22 +45,26 @@ class Items:
         else:
             (part,) = item["content"]
             kind = "output_text" if item["type"] == "message" else "reasoning_text"
-            more: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
+            more: dict[str, Any] = {"logprobs": part["logprobs"]} if kind == "output_text" else {}
             yield {"type": f"response.{kind}.done", **place, "content_index": 0, "text": part["text"], **more}
             yield {"type": "response.content_part.done", **place, "content_index": 0, "part": part}
         yield {"type": "response.output_item.done", "output_index": place["output_index"], "item": item}
         self.done.append(item)
 
-    def _write(self, kind: str, text: str) -> Iterator[Event]:
+    def _write(self, kind: str, text: str, logprobs: Sequence[Any] = ()) -> Iterator[Event]:
         if self._open is None or self._open["type"] != kind:
             yield from self.close()
             yield from self._begin(kind)
         item = self._open
         if item is None:
             raise RuntimeError("no item is open")
-        item["content"][0]["text"] += text
+        part = item["content"][0]
+        part["text"] += text
         place = {"item_id": item["id"], "output_index": len(self.done), "content_index": 0}
-        more: dict[str, Any] = {"logprobs": []} if kind == "message" else {}
+        more: dict[str, Any] = {}
+        if kind == "message":
+            part["logprobs"] += logprobs
+            more = {"logprobs": list(logprobs)}
         name = "output_text" if kind == "message" else "reasoning_text"
         yield {"type": f"response.{name}.delta", **place, "delta": text, **more}
 
@@ -77,7 +82,7 @@ class Items:
             "type": "response.content_part.added", "item_id": item["id"], "output_index": index, "content_index": 0,
             "part": dict(part),
         }  # fmt: skip
-        self._open = item | {"content": [part]}
+        self._open = item | {"content": [part | {"logprobs": []} if kind == "message" else part]}
 
     def _write_call(self, call: dict[str, Any]) -> Iterator[Event]:
         function = call["function"]

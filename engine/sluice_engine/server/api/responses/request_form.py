@@ -6,6 +6,7 @@ from sluice_engine.server.api.fields import MAX_INTEGER, Object
 from sluice_engine.server.api.generation import output_format, tool_fields
 from sluice_engine.server.api.generation.accepted_fields import EFFORT, VERBOSITY
 from sluice_engine.server.api.generation.request_schema import CHAT, MAX_COMPLETION_TOKENS
+from sluice_engine.server.api.generation.sampling_fields import TOP_LOGPROBS
 from sluice_engine.server.api.request_fields import (
     Choice,
     Fields,
@@ -36,7 +37,8 @@ MAX_TOOL_CALLS: Final = Integer("max_tool_calls", 1, MAX_INTEGER)  # of tools th
 OBFUSCATION: Final = Flag("stream_options.include_obfuscation")
 STREAM_OPTIONS: Final = Record("stream_options", fields(OBFUSCATION))
 UNSUPPORTED: Final = (Neutral("context_management", ([],)), Neutral("moderation", ()))
-INCLUDE: Final = Form("include", {"type": "array", "items": _STRING})  # parts of answers that this engine never has
+LOGPROBS: Final = "message.output_text.logprobs"  # the one part of an answer to include that this engine has
+INCLUDE: Final = Form("include", {"type": "array", "items": _STRING})
 CLIENT_METADATA: Final = Form("client_metadata", {"type": "object"})  # what Codex notes about its own turns
 _PARTS: Final[Object] = {
     "type": "array",
@@ -77,7 +79,14 @@ FORMAT: Final[Object] = {
 }
 _FUNCTION: Final = Form("type", {"const": "function"})
 # What these describe has no effect here: OpenAI's programs, and tools that are found by a search.
-TOOL_NEUTRAL: Final = (Neutral("allowed_callers", (["direct"],)), Neutral("defer_loading", (False,)))
+TOOL_NEUTRAL: Final = (
+    Neutral("allowed_callers", (["direct"],)), Neutral("defer_loading", (False,)), Neutral("async", (False,)),
+    Neutral("output_schema", ()),
+)  # fmt: skip
+REASONING_NEUTRAL: Final = (Neutral("context", ("auto",)), Neutral("mode", ("standard",)))
+REASONING: Final = fields(
+    renamed_field(EFFORT, "effort"), Form("summary", {}), Form("generate_summary", {}), *REASONING_NEUTRAL
+)
 _FUNCTION_TOOL: Final = object_form({**tool_fields.FUNCTION, **fields(_FUNCTION, *TOOL_NEUTRAL)}, ("type", "name"))
 _NAMESPACE: Final = object_form(
     fields(
@@ -116,13 +125,11 @@ FIELDS: Final[Fields] = {
         TOOLS,
         TOOL_CHOICE,
         Form("text", object_form(fields(Form("format", FORMAT), VERBOSITY))),
-        Form(
-            "reasoning",
-            object_form(fields(renamed_field(EFFORT, "effort"), Form("summary", {}), Form("generate_summary", {}))),
-        ),
+        Form("reasoning", object_form(REASONING)),
         *(Neutral(name, ()) for name in ("previous_response_id", "conversation")),
         *UNSUPPORTED,
-        *(Neutral(name, ({}, [], "", False, 0)) for name in ("prompt", "top_logprobs")),
+        *(Neutral(name, ({}, [], "", False, 0)) for name in ("prompt",)),
+        TOP_LOGPROBS,
         Neutral(BACKGROUND.name, (False,)),
         TRUNCATION,
         MAX_TOOL_CALLS,

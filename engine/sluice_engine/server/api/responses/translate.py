@@ -25,6 +25,9 @@ def chat_body(body: Object) -> tuple[Object, Origins]:
     _refuse(body)
     chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
     chat["messages"] = _messages(body, origins)
+    top = form.TOP_LOGPROBS.of(body)
+    if top or form.LOGPROBS in (body.get("include") or ()):
+        chat |= {"logprobs": True, "top_logprobs": top or 0}
     if form.TRUNCATION.of(body) == "auto":
         chat["truncate_prompt_tokens"] = -1
     if body.get("max_output_tokens") is not None:
@@ -45,9 +48,8 @@ def _refuse(body: Object) -> None:
             f"of the conversation in input.",
             param=name,
         )
-    for name in ("prompt", "top_logprobs"):
-        if body.get(name):
-            raise Unsupported(f"{name} is not supported by this engine; leave it out.", param=name)
+    if body.get("prompt"):
+        raise Unsupported("prompt is not supported: no prompts are stored. Send its text in input.", param="prompt")
     if form.BACKGROUND.of(body):
         raise Unsupported("background is not supported: responses are not stored. Use stream.", param="background")
     for each in form.UNSUPPORTED:
@@ -100,6 +102,12 @@ def _add(messages: list[Object], item: Any, where: str, origins: Origins) -> Non
             origins.add(f"{chat}.content", f"{where}.output")
         case "reasoning":
             _add_reasoning(messages, item)
+        case "item_reference":
+            raise Unsupported(
+                f"{where} refers to an item of an earlier response, and this server stores none. Send the item itself; clients "
+                "do so with store: false.",
+                param=f"{where}.type",
+            )
         case other:
             raise Unsupported(f"{where}.type {other!r} is not supported by this engine.", param=f"{where}.type")
 
@@ -159,7 +167,8 @@ def _content(parts: Any, where: str) -> str:
             texts.append(part["text"])
         else:
             raise Unsupported(
-                f"{where}[{place}] is no text, and other input is not supported.", param=f"{where}[{place}]"
+                f"{where}[{place}] is no text, and only text is supported. Leave it out, or describe it as text.",
+                param=f"{where}[{place}]",
             )
     return "".join(texts)
 
@@ -194,5 +203,7 @@ def _reasoning(reasoning: Any) -> Object:
         return {}
     if not isinstance(reasoning, dict):
         raise invalid("reasoning", "must be an object with effort")
-    only(reasoning, frozenset({"effort", "summary", "generate_summary"}), "reasoning.")
+    only(reasoning, form.REASONING, "reasoning.")
+    for each in form.REASONING_NEUTRAL:
+        each.check(reasoning, "reasoning.")
     return {} if reasoning.get("effort") is None else {"reasoning_effort": reasoning["effort"]}

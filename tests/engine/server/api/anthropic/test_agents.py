@@ -71,6 +71,17 @@ def test_an_answer_without_content_and_an_empty_result_may_be_sent_back(served: 
     assert served.request("POST", PATH, TURN | {"messages": messages}, BETA).status == 200
 
 
+def test_the_model_reads_that_a_tool_failed(served: Served) -> None:
+    def counted(**fields: Any) -> int:
+        result = {"type": "tool_result", "tool_use_id": "toolu_1"} | fields
+        body = {"model": "tiny", "messages": [{"role": "user", "content": [result]}]}
+        return int(served.request("POST", COUNT, body).json()["input_tokens"])
+
+    assert counted(content="No such city.", is_error=True) == counted(content="Error: No such city.")
+    assert counted(is_error=True) == counted(content="Error", is_error=True) == counted(content="Error")
+    assert counted(content="sunny", is_error=False) == counted(content="sunny")
+
+
 def test_the_older_name_of_the_format_holds(served: Served) -> None:
     form = {"type": "json_schema", "schema": {"enum": ["left", "right"]}}
     body = TURN | {"stream": False, "output_format": form, "tools": [], "max_tokens": 20}
@@ -101,6 +112,9 @@ def test_a_wrong_key_is_not_to_be_tried_again(served_with_keys: Served) -> None:
     assert (given.status, given.headers["x-should-retry"]) == (401, "false")
 
 
+FAILED = {"type": "tool_result", "tool_use_id": "1", "content": "x", "is_error": "yes"}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}
+PICTURE = {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "x"}, IMAGE]}
 FORM = {"type": "json_schema", "schema": {}}
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"context_management": EDITS}, "context_management.edits[0].type 'clear_tool_uses_20250919' is not supported"),
@@ -118,6 +132,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"output_format": FORM, "output_config": {"format": FORM}}, "output_format and output_config.format"),
     ({"output_format": FORM | {"schema": {"type": "array", "uniqueItems": True}}}, "output_format.schema cannot be"),
     ({"messages": [{"role": "user", "content": []}]}, "messages[0].content must"),
+    ({"messages": [{"role": "user", "content": [FAILED]}]}, "messages[0].content[0].is_error must be"),
+    ({"messages": [{"role": "user", "content": [PICTURE]}]}, "messages[0].content[0].content[1].type 'image' is not supported: only text is."),
 ]  # fmt: skip
 
 

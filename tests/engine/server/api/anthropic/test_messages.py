@@ -11,7 +11,7 @@ from anthropic import Anthropic
 from sluice_engine.server.api.anthropic.encoder import MessageEncoder
 from sluice_engine.server.api.generation.sse import Head
 from sluice_engine.server.usage import Usage
-from tests.engine.serving import Served
+from tests.engine.serving import CHAT, Served
 
 PATH = "/v1/messages"
 GREEDY = {"temperature": 0}
@@ -79,6 +79,20 @@ def test_a_stop_sequence_is_named(client: Anthropic) -> None:
     with client.messages.stream(**fields) as stream:
         final = stream.get_final_message()
     assert (final.stop_reason, final.stop_sequence) == ("stop_sequence", stop)
+
+
+def test_many_stop_sequences_are_allowed_up_to_a_stated_number(client: Anthropic, served: Served) -> None:
+    whole = client.messages.create(model="tiny", messages=QUESTION, max_tokens=60, extra_body=GREEDY).content[0]
+    assert whole.type == "text"
+    unused = [f"\n\n{name}:" for name in range(63)]
+    given = client.messages.create(
+        model="tiny", messages=QUESTION, max_tokens=60, stop_sequences=[*unused, whole.text[10:14]], extra_body=GREEDY
+    )
+    assert (given.stop_reason, given.stop_sequence) == ("stop_sequence", whole.text[10:14])
+    with pytest.raises(anthropic.BadRequestError, match="stop_sequences must be a string or a list of 1 to 64 strings"):
+        client.messages.create(model="tiny", messages=QUESTION, max_tokens=1, stop_sequences=["a"] * 65)
+    chat = {"model": "tiny", "messages": QUESTION, "stop": unused[:5]}
+    assert served.request("POST", CHAT, chat).error["param"] == "stop"  # OpenAI's limit
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,26 @@ def test_descriptive_fields_have_no_effect(client: OpenAI) -> None:
     assert described.choices[0].message.content == answer(client)
 
 
+def test_a_prediction_and_the_values_of_newer_clients_change_nothing(client: OpenAI) -> None:
+    for content in ("A KV cache is", [{"type": "text", "text": "A KV"}, {"type": "text", "text": " cache"}]):
+        given = client.chat.completions.create(
+            model="tiny", messages=QUESTION, temperature=0, max_tokens=40, reasoning_effort="max", service_tier="fast",
+            prediction={"type": "content", "content": content},  # type: ignore[typeddict-item]  # either form
+        )  # fmt: skip
+        assert given.choices[0].message.content == answer(client)
+
+
+def test_the_older_names_of_tools_are_refused_with_the_names_to_use(served: Served) -> None:
+    call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    for fields, words in (
+        ({"functions": [{"name": "f"}]}, "functions is not supported by this engine, except as []; send them as tools."),
+        ({"function_call": "auto"}, 'function_call is not supported by this engine, except as "none"; send tools and tool_choice.'),
+        ({"messages": [*QUESTION, call]}, "messages[1].function_call is not supported by this engine; send tool_calls."),
+    ):  # fmt: skip
+        given = served.request("POST", CHAT, {"model": "tiny", "messages": QUESTION} | fields)
+        assert (given.status, given.error["message"]) == (400, words)
+
+
 def test_the_defaults_of_other_servers_change_nothing(client: OpenAI, served: Served) -> None:
     neutral = {
         "spaces_between_special_tokens": True, "length_penalty": 1.0, "return_tokens_as_token_ids": False,
@@ -182,6 +202,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"reasoning_effort": "extreme"}, "reasoning_effort"),
     (CHAT, {"verbosity": 3}, "verbosity"),
     (CHAT, {"service_tier": "best"}, "service_tier"),
+    (CHAT, {"prediction": "A"}, "prediction"),
+    (CHAT, {"prediction": {"type": "content"}}, "prediction"),
+    (CHAT, {"prediction": {"type": "content", "content": [{"type": "image_url"}]}}, "prediction"),
+    (COMPLETIONS, {"prediction": {"type": "content", "content": "A"}}, "prediction"),
     (CHAT, {"chat_template_kwargs": []}, "chat_template_kwargs"),
     (CHAT, {"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
     (CHAT, {"chat_template_kwargs": json.loads('{"a":' * 20 + "1" + "}" * 20)}, "chat_template_kwargs"),

@@ -42,6 +42,7 @@ async def desk(printer: Path) -> AsyncIterator[Desk]:
     [
         (contract.PATH_CHAT_COMPLETIONS, {"messages": HELLO}, "a////"),
         (contract.PATH_CHAT_COMPLETIONS, {"messages": HELLO, "reasoning_effort": "high"}, "a/high///"),
+        (contract.PATH_CHAT_COMPLETIONS, {"messages": HELLO, "reasoning_effort": "max"}, "a/xhigh///"),
         (contract.PATH_CHAT_COMPLETIONS, {"messages": HELLO, "verbosity": "low"}, "a//low//"),
         (contract.PATH_CHAT_COMPLETIONS, {"messages": HELLO, "chat_template_kwargs": KWARGS}, "a///False/calm"),
         (contract.PATH_RESPONSES, {"input": "a", "reasoning": {"effort": "low"}}, "a/low///"),

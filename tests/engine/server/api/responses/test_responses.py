@@ -8,7 +8,10 @@ import pytest
 from openai import BadRequestError, OpenAI
 from pydantic import BaseModel
 
+from sluice_engine.server.api.generation.sse import Head
+from sluice_engine.server.api.responses.encoder import ResponsesFormat
 from sluice_engine.server.api.responses.items import Items
+from sluice_engine.server.usage import Usage
 from tests.engine.serving import Served
 
 PATH = "/v1/responses"
@@ -74,6 +77,67 @@ def test_a_streams_events_come_in_order_and_add_up_to_the_response(client: OpenA
         for _ in stream:
             pass
         assert stream.get_final_response().output_text == text
+
+
+def test_logprobs_are_those_of_the_chat_where_they_are_included(client: OpenAI) -> None:
+    chat = client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=8, logprobs=True,
+        top_logprobs=2,
+    ).choices[0].logprobs  # fmt: skip
+    assert chat is not None and chat.content is not None
+    expected = [(each.token, len(each.top_logprobs)) for each in chat.content]
+    fields: Any = {
+        "model": "tiny", "input": QUESTION, "temperature": 0, "max_output_tokens": 8, "top_logprobs": 2,
+        "include": ["message.output_text.logprobs"],
+    }  # fmt: skip
+    events = list(client.responses.create(**fields, stream=True))
+    assert events[-1].type == "response.incomplete"
+    streamed = [each for event in events if event.type == "response.output_text.delta" for each in event.logprobs]
+    assert [(each.token, len(each.top_logprobs or [])) for each in streamed] == expected
+    (done,) = [event for event in events if event.type == "response.output_text.done"]
+    assert [each.token for each in done.logprobs] == [token for token, _ in expected]
+    for given in (events[-1].response, client.responses.create(**fields)):
+        (item,) = given.output
+        assert item.type == "message" and item.content[0].type == "output_text"
+        assert [(each.token, len(each.top_logprobs)) for each in item.content[0].logprobs or []] == expected
+    plain = client.responses.create(**fields | {"include": [], "top_logprobs": None}).output[0]
+    assert plain.type == "message" and plain.content[0].type == "output_text" and plain.content[0].logprobs == []
+
+
+def test_the_logprobs_of_reasoning_and_calls_are_left_out() -> None:
+    tokens = [{"token": word, "bytes": list(word.encode())} for word in ("hm", "It", " is", "{}")]
+    call = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
+    message = {"reasoning_content": "hm", "content": "It is", "tool_calls": [call]}
+    choice = {"message": message, "finish_reason": "tool_calls", "logprobs": {"content": tokens}}
+    usage, head = Usage(1, completion=4, reasoning=1), Head("resp_1", 1, "m")
+    whole = json.loads(ResponsesFormat({}).complete(head, [choice], usage))
+    encoder = ResponsesFormat({}).encoder(head, 1, usage, include_usage=True, continuous=False)
+    encoder.deltas([{"reasoning_content": "hm"}], 0, {"content": tokens[:1]})
+    encoder.deltas([{"content": "It"}], 0, {"content": tokens[1:2]})
+    encoder.deltas([{"content": " is"}], 0, {"content": tokens[2:3]})
+    encoder.deltas([{"tool_calls": [call | {"index": 0}]}], 0, {"content": tokens[3:]})
+    encoder.finish("tool_calls")
+    streamed = json.loads(encoder.closing(usage).partition(b"data: ")[2])["response"]
+    for response in (whole, streamed):
+        reasoning, text, _ = response["output"]
+        assert "logprobs" not in reasoning["content"][0]
+        assert text["content"][0]["logprobs"] == tokens[1:3]
+
+
+def test_the_defaults_of_newer_clients_are_accepted(client: OpenAI) -> None:
+    reasoning: Any = {"effort": "max", "context": "auto", "mode": "standard", "summary": "auto"}
+    tool = WEATHER | {"output_schema": None, "async": False, "defer_loading": False}
+    given = client.responses.create(
+        model="tiny", input=QUESTION, reasoning=reasoning, tools=[tool], max_output_tokens=2
+    )
+    assert given.reasoning is not None and given.reasoning.effort == "max"
+
+
+def test_a_reference_to_a_stored_item_is_refused_with_what_to_send(served: Served) -> None:
+    body = {"model": "tiny", "input": [{"role": "user", "content": "a"}, {"type": "item_reference", "id": "msg_1"}]}
+    message = served.request("POST", PATH, body).error["message"]
+    assert message.startswith("input[1] refers to an item of an earlier response, and this server stores none.")
+    assert message.endswith("store: false.")
 
 
 def test_an_answer_that_is_cut_is_incomplete(client: OpenAI) -> None:
@@ -158,6 +222,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"reasoning": {"effort": "extreme"}}, "reasoning.effort"),
     ({"max_output_tokens": 0}, "max_output_tokens"),
     ({"temperature": 9}, "temperature"),
+    ({"top_logprobs": 21}, "top_logprobs"),
+    ({"reasoning": {"context": "all_turns"}}, "reasoning.context"),
+    ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
+    ({"tools": [WEATHER | {"output_schema": {}}]}, "tools[0].output_schema"),
+    ({"prompt": {"id": "pmpt_1"}}, "prompt"),
     ({"no_such_field": 1}, "no_such_field"),
 ]  # fmt: skip
 
