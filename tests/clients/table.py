@@ -41,6 +41,14 @@ def markdown(results: Sequence[Result]) -> str:
         "## Versions\n",
         "\n".join(["| Client | Version | Engine's code (commit) |", "|---|---|---|", *versions, ""]),
     ]
+    transcripts = [
+        f"{each.client} {each.version}:\n\n```json\n{one.detail}\n```\n"
+        for each in results
+        for one in each.outcomes
+        if one.feature == "agent" and one.ok and one.detail.startswith("{")
+    ]
+    if transcripts:
+        parts += ["## What an agent said and did, one line per item\n", *transcripts]
     dashes = [
         f"* {each.client}, {one.feature}: {one.detail}" for each in results for one in each.outcomes if one.ok is None
     ]

@@ -45,6 +45,11 @@ def test_the_table_has_a_mark_per_outcome_and_the_reason_of_each_dash() -> None:
     assert "| openai-python | 1.2.3 | `0123456789` (abc) |" in text
 
 
+def test_the_table_shows_what_an_agent_did() -> None:
+    text = table.markdown([result(Outcome("agent", True, '{"role": "user"}\n{"type": "function_call"}'))])
+    assert '```json\n{"role": "user"}\n{"type": "function_call"}\n```' in text
+
+
 def test_only_a_cross_is_a_fault() -> None:
     outcomes = (Outcome("text", True, ""), Outcome("n", None, ""), Outcome("stream", False, "x"))
     assert table.faults([result(*outcomes)]) == [("openai-python", outcomes[2])]

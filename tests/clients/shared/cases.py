@@ -18,7 +18,7 @@ RERANK_URL = os.environ["RERANK_URL"]
 KEY = os.environ["OPENAI_API_KEY"]
 LIMITED_KEY = os.environ["LIMITED_KEY"]  # a key with one request per two seconds
 CHAT, EMBED, RERANK = "smollm2", "minilm", "reranker"
-LONGEST_DETAIL = 400
+LONGEST_DETAIL = 4000  # of an agent's transcript
 
 PERSON = {
     "type": "object",

@@ -1,10 +1,13 @@
 """openai-agents: the Agents SDK by its default (the Responses API) and by chat completions."""
 
+import json
+
 from agents import (
     Agent,
     ModelSettings,
     OpenAIChatCompletionsModel,
     Runner,
+    RunResult,
     function_tool,
     handoff,
     set_tracing_disabled,
@@ -38,12 +41,17 @@ def made(*, chat: bool = False, settings: ModelSettings = SETTINGS, **more: obje
     return Agent(name="helper", instructions="Be brief.", model=model, model_settings=settings, **more)
 
 
-async def weather(agent: Agent, question: str = ASK_FOR_A_CALL) -> str:
-    """The last text of an agent that must have called its tool."""
+async def weather(agent: Agent, question: str = ASK_FOR_A_CALL) -> RunResult:
+    """The run of an agent that must have called its tool."""
     called.clear()
     answer = await Runner.run(agent, question)
     assert called
-    return answer.final_output
+    return answer
+
+
+def transcript(answer: RunResult) -> str:
+    """One line of JSON per item of the conversation, as it would be sent with the next question."""
+    return "\n".join(json.dumps(item, ensure_ascii=False) for item in answer.to_input_list())
 
 
 @case("text")
@@ -69,19 +77,21 @@ async def auto() -> str:
     )
     answer = await weather(plain)
     assert called[0] == "Paris"
-    return answer
+    return answer.final_output
 
 
 @case("tools: required")
 async def required() -> str:
     settings = ModelSettings(temperature=0, max_tokens=200, tool_choice="required", parallel_tool_calls=False)
-    return await weather(made(chat=True, settings=settings, tools=[get_weather]), "What is the weather in Paris?")
+    return (
+        await weather(made(chat=True, settings=settings, tools=[get_weather]), "What is the weather in Paris?")
+    ).final_output
 
 
 @case("tools: named")
 async def named() -> str:
     settings = ModelSettings(temperature=0, max_tokens=200, tool_choice="get_weather")
-    return await weather(made(settings=settings, tools=[get_weather]), "What is the weather in Paris?")
+    return (await weather(made(settings=settings, tools=[get_weather]), "What is the weather in Paris?")).final_output
 
 
 @case("json_schema")
@@ -107,7 +117,7 @@ async def responses_stream() -> str:
 @case("responses: tools")
 async def responses_tools() -> str:
     settings = ModelSettings(temperature=0, max_tokens=200, tool_choice="required", parallel_tool_calls=False)
-    return await weather(made(settings=settings, tools=[get_weather]), "What is the weather in Paris?")
+    return (await weather(made(settings=settings, tools=[get_weather]), "What is the weather in Paris?")).final_output
 
 
 @case("responses: structured")
@@ -123,7 +133,7 @@ async def agent() -> str:
     settings = ModelSettings(temperature=0, max_tokens=200, tool_choice="required", parallel_tool_calls=False)
     answer = await Runner.run(made(settings=settings, handoffs=[handoff(other)]), "Ask the expert for a colour.")
     assert answer.last_agent.name == "expert"
-    return answer.final_output
+    return transcript(await weather(made(settings=settings, tools=[get_weather]), "What is the weather in Paris?"))
 
 
 run()

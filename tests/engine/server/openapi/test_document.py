@@ -36,7 +36,7 @@ PARSERS: dict[str, tuple[Parse, Fields, tuple[str, ...], dict[str, Any]]] = {
         responses_form.FIELDS, responses_form.REQUIRED, {"input": "hi"},
     ),
     "messages": (
-        lambda body: request_schema.chat(messages.chat_body(body)[0], "tiny"),
+        lambda body: request_schema.chat(messages.chat_body(body)[0], "tiny", messages_form.STOPS_OF_CHAT),
         messages_form.FIELDS, messages_form.REQUIRED, {"messages": HI, "max_tokens": 5},
     ),
 }  # fmt: skip

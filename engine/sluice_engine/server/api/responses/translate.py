@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from sluice_engine.server.api.fields import Object, invalid, only
+from sluice_engine.server.api.generation.sampling_fields import TOP_LOGPROBS
 from sluice_engine.server.api.origins import Origins
 from sluice_engine.server.api.responses import request_form as form
 from sluice_engine.server.api.responses.tools import chat_tools, flat_name
@@ -25,7 +26,7 @@ def chat_body(body: Object) -> tuple[Object, Origins]:
     _refuse(body)
     chat: Object = {name: body[name] for name in form.SAME if body.get(name) is not None}
     chat["messages"] = _messages(body, origins)
-    top = form.TOP_LOGPROBS.of(body)
+    top = TOP_LOGPROBS.of(body)
     if top or form.LOGPROBS in (body.get("include") or ()):
         chat |= {"logprobs": True, "top_logprobs": top or 0}
     if form.TRUNCATION.of(body) == "auto":

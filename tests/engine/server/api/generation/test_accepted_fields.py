@@ -42,7 +42,7 @@ def test_a_prediction_and_the_values_of_newer_clients_change_nothing(client: Ope
     for content in ("A KV cache is", [{"type": "text", "text": "A KV"}, {"type": "text", "text": " cache"}]):
         given = client.chat.completions.create(
             model="tiny", messages=QUESTION, temperature=0, max_tokens=40, reasoning_effort="max", service_tier="fast",
-            prediction={"type": "content", "content": content},  # type: ignore[typeddict-item]  # either form
+            extra_body={"prediction": {"type": "content", "content": content}},
         )  # fmt: skip
         assert given.choices[0].message.content == answer(client)
 
