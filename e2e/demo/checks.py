@@ -1,5 +1,6 @@
 """The checks of the demo, computed from the timeline: each has a sentence, a verdict and the numbers behind it."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -30,7 +31,7 @@ class Dial:
 
 
 def dial_of(states: Sequence[Seen], pod: str, field: str) -> Dial:
-    """The values of `field` (limit or queue) of one pod while it was ready."""
+    """The values of `field` of one pod while it was ready."""
     points = []
     for seen in states:
         for line in seen.line["pods"]:
@@ -90,8 +91,8 @@ def is_grown(line: Line) -> bool:
     return bool(line["ready"] >= line["desired"]) and not any(pod["phase"] in WARMING for pod in line["pods"])
 
 
-def fell_and_rose(limit: Course | None, queue: Course | None) -> tuple[Check, ...]:
-    """Checks of the first replica's admission limit and of its queue bound, which follows the limit."""
+def fell_and_rose(limit: Course | None) -> tuple[Check, ...]:
+    """Checks of the first replica's admission limit."""
     told = str(limit) if limit else "not seen"
     return (
         Check(
@@ -104,9 +105,20 @@ def fell_and_rose(limit: Course | None, queue: Course | None) -> tuple[Check, ..
             limit is not None and limit.after > limit.lowest,
             f"limit {told}",
         ),
-        Check(
-            "the queue bound follows",
-            queue is not None and queue.lowest < queue.before and queue.after > queue.lowest,
-            f"queue {queue if queue else 'not seen'}",
-        ),
+    )
+
+
+def queue_follows(states: Sequence[Seen], maximum: int) -> Check:
+    """The queue bound of a replica is lower at its lowest limit than at its highest one; `maximum` is that of one that was
+    not measured yet. Medians, because the bound follows the measured step times too.
+    """
+    bounds = defaultdict[int, list[int]](list)
+    for pod in (pod for seen in states for pod in seen.line["pods"]):
+        if pod["phase"] == "ready" and None not in (pod["limit"], pod["queue"]) and pod["limit"] < maximum:
+            bounds[pod["limit"]].append(pod["queue"])
+    ends = {end: median(bounds[end]) for end in (min(bounds), max(bounds))} if bounds else {}
+    return Check(
+        "the queue bound follows",
+        len(ends) == 2 and ends[min(ends)] < ends[max(ends)],
+        "; ".join(f"queue {bound:g} at limit {end}" for end, bound in ends.items()) or "not seen",
     )

@@ -153,13 +153,9 @@ class Story:
         self._record.checks.append(checks.scaled_up(before, ready_two, most))
         shared = ready_two or end
         grown = [seen for seen in timeline.between(shared, end) if checks.is_grown(seen.line)]
-        moved = [
-            checks.course(
-                checks.dial_of(timeline.states, pod, name), calm_from, start, shared, checks.dial_of(grown, pod, name)
-            )
-            for name in ("limit", "queue")
-        ]
-        self._record.checks.extend(checks.fell_and_rose(*moved))
+        limits, last = checks.dial_of(timeline.states, pod, "limit"), checks.dial_of(grown, pod, "limit")
+        self._record.checks.extend(checks.fell_and_rose(checks.course(limits, calm_from, start, shared, last)))
+        self._record.checks.append(checks.queue_follows(timeline.between(calm_from, end), wanted.MOST_CONCURRENCY))
 
     async def _shrink(self) -> None:
         self._say.rule("No load: back to one replica, once the burst is forgotten")

@@ -7,6 +7,7 @@ NAME: Final = "chat"
 TTFT_MS: Final = 2000
 ITL_MS: Final = 100
 KV_PERCENT: Final = 80
+MOST_CONCURRENCY: Final = 32
 
 # --pace emulates an accelerator: 30 ms to read the weights, 4 ms per sequence, 0.2 ms per prompt token, 2 µs per cached
 # token. Replicas so have a realistic capacity of their own and need little CPU time of this machine.
@@ -21,7 +22,7 @@ spec:
   engine:
     accelerator: {{count: 0}}
     kvCache: {{size: 64Mi}}
-    scheduling: {{maxNumSeqs: 32, maxBatchedTokens: 512}}
+    scheduling: {{maxNumSeqs: {most}, maxBatchedTokens: 512}}
     template:
       env:
         - {{name: SLUICE_THREADS, value: "1"}}
@@ -37,7 +38,7 @@ spec:
     scaleDownStabilizationSeconds: 20
     burstMemorySeconds: 60
   admission:
-    concurrency: {{min: 2, max: 32}}
+    concurrency: {{min: 2, max: {most}}}
     maxQueueSeconds: 20
   rollout: {{drainSeconds: 30}}
 """
@@ -45,4 +46,6 @@ spec:
 
 def text(model: Path) -> str:
     """The YAML for a model's folder."""
-    return YAML.format(name=NAME, uri=model.resolve().as_uri(), ttft=TTFT_MS, itl=ITL_MS, kv=KV_PERCENT)
+    return YAML.format(
+        name=NAME, uri=model.resolve().as_uri(), ttft=TTFT_MS, itl=ITL_MS, kv=KV_PERCENT, most=MOST_CONCURRENCY
+    )
