@@ -14,6 +14,7 @@ from sluice.cluster.checks.observation import GATEWAY_APP, OPERATOR_APP, observe
 from sluice.cluster.checks.result import as_json
 from sluice.cluster.reader import Object, Reader, deployments_path
 from sluice.cluster.report.redact import Redactor
+from sluice.sentences import escaped
 from sluice_kube.api import collection
 from sluice_kube.errors import ClusterError
 
@@ -127,4 +128,5 @@ class Collector:
             return []
 
     def _json(self, name: str, value: Any) -> Part:
-        return Part(name, json.dumps(self.redactor.object(value), indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(self.redactor.object(value), indent=2, ensure_ascii=False)
+        return Part(name, escaped(text) + "\n")

@@ -14,6 +14,7 @@ from sluice.commands.cluster.access import (
     Output,
     chosen_namespace,
     print_json,
+    print_text,
     with_cluster,
 )
 
@@ -58,6 +59,6 @@ def report(
         found = {"file": str(file), "files": count, "redactedValues": collector.redactor.count}
         print_json(found | {"faults": collector.faults})
         return
-    typer.echo(f"{file}: {count} files, {collector.redactor.count} values redacted.")
+    print_text(f"{file}: {count} files, {collector.redactor.count} values redacted.")
     for fault in collector.faults:
-        typer.echo(f"not contained: {fault}", err=True)
+        print_text(f"not contained: {fault}", err=True)
