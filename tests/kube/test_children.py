@@ -1,7 +1,9 @@
 """Each kind of child, deleted or changed by another writer in any order, is restored in time, on a real API server."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,36 @@ def test_the_content_of_a_secret_cannot_be_changed(crd: ApiServer) -> None:
         assert secret["immutable"] and set(secret["data"]) == {contract.ADMIN_TOKEN_KEY}
 
     in_worlds(crd, story)
+
+
+def replica_sets(world: World) -> list[Object]:
+    found = world.server.get(path("ReplicaSet", world.namespace))
+    return [] if found is None else list(found["items"])
+
+
+def _has_replica_sets(world: World, count: int) -> bool:
+    return len(replica_sets(world)) == count
+
+
+def test_a_rollout_that_another_writer_has_paused_goes_on(crd: ApiServer, tmp_path: Path) -> None:
+    async def story(make: Callable[[], World]) -> None:
+        world = make()
+        await world.create(BASE)
+        await world.settle()
+        await asyncio.to_thread(wait_until, partial(_has_replica_sets, world, 1))
+        for image in ("engine:2", "engine:3"):  # `kubectl rollout pause`, and a change that would hang behind it
+            before = len(replica_sets(world))
+            await act(world, "Deployment chat", {"spec": {"paused": True}})
+            await world.replace(BASE | {"engine": {"image": image}})
+            await world.pass_for(RESTORED)
+            assert not (await world.child("Deployment", "chat"))["spec"].get("paused")
+            await asyncio.to_thread(wait_until, partial(_has_replica_sets, world, before + 1))
+
+    try:
+        with controllers(crd, tmp_path, "deployment-controller", "replicaset-controller"):
+            in_worlds(crd, story)
+    except NoApiServer as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from sluice_operator.cluster.client import (
     Objects,
     check_owner,
     controller_of,
+    is_owned,
     oldest_of,
     served_name,
 )
@@ -137,6 +138,10 @@ class FakeCluster:
         if kind == "Deployment" and self.controlled:
             self._control()
         return self.store.get(kind, namespace, name)
+
+    async def child(self, kind: str, namespace: str, name: str, owner: Object) -> Object | None:
+        found = await self.get(kind, namespace, name)
+        return found if found is not None and is_owned(found, owner) else None
 
     def _control(self) -> None:
         """The Deployment controller writes its status."""

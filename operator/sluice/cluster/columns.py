@@ -1,6 +1,7 @@
 """Tables of plain text that fit a width. A column that may be cut ends in … where there is no room for it.
 
-A width counts columns of the terminal, of which a character of Chinese, Japanese or Korean takes two.
+A width counts columns of the terminal, of which a character of Chinese, Japanese or Korean takes two. Characters that command a
+terminal are escaped before they are counted.
 """
 
 from collections.abc import Sequence
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
+
+from sluice.sentences import escaped
 
 GAP: Final = 2  # columns of the terminal between two columns of the table
 ELLIPSIS: Final = "…"
@@ -24,7 +27,7 @@ class Column:
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """The heading and the rows as lines; at most `width` wide as far as the columns may be cut."""
-    cells = [[column.heading for column in columns], *rows]
+    cells = [[column.heading for column in columns], *([_on_one_line(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(row[place]) for row in cells) for place in range(len(columns))]
     excess = sum(widths) + GAP * (len(widths) - 1) - width
     while excess > 0:
@@ -34,6 +37,10 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
         widths[max(cuttable, key=lambda place: widths[place])] -= 1
         excess -= 1
     return [_line(columns, row, widths) for row in cells]
+
+
+def _on_one_line(cell: str) -> str:
+    return escaped(cell).replace("\n", "\\u000a")
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:

@@ -16,8 +16,10 @@ from sluice.commands.cluster.access import (
     chosen_namespace,
     object_name,
     print_json,
+    print_text,
     with_cluster,
 )
+from sluice.sentences import escaped
 
 if TYPE_CHECKING:
     from sluice.cluster.reader import Reader
@@ -69,7 +71,7 @@ def _explain_local(name: str | None, output: Format) -> None:
     try:
         resource = read_running(name)
     except NotRunning as error:
-        typer.echo(str(error), err=True)
+        print_text(str(error), err=True)
         raise typer.Exit(contract.EXIT_FAILED) from error
     _show(resource, [local_words(line) for line in sentences(resource)], output)
 
@@ -87,13 +89,13 @@ def _show(resource: dict[str, Any], lines: list[str], output: Format) -> None:
 
 
 def _print(lines: list[str]) -> None:
-    """Print the lines; a terminal wraps them at words."""
+    """Print the lines; a terminal wraps them at words. A line feed inside of one is a blank."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console()
     for line in lines:
-        console.print(Text(line), soft_wrap=not console.is_terminal)
+        console.print(Text(escaped(" ".join(line.split("\n")))), soft_wrap=not console.is_terminal)
 
 
 def sentences(resource: dict[str, Any]) -> list[str]:

@@ -122,6 +122,9 @@ class ClusterClient(Protocol):
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return the object, or None if it does not exist."""
 
+    async def child(self, kind: str, namespace: str, name: str, owner: Object) -> Object | None:
+        """Return the object if `owner` owns it, or if it has lost its owner reference and is provably the owner's."""
+
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """Return the objects of a kind with these labels; an empty namespace means all namespaces."""
 
@@ -140,8 +143,9 @@ class ClusterClient(Protocol):
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply: creates or changes only the given fields, and returns the object.
 
-        Fields of the previous apply that are missing now are removed. Raises ForeignObject if the object exists and
-        `owner` does not own it, and OwnerDeleted if it does not exist and `owner` is deleted or being deleted.
+        Fields of the previous apply that are missing now are removed. A child that has lost its owner reference is adopted.
+        Raises ForeignObject if the object exists and is no child of `owner`, and OwnerDeleted if it is to be created or adopted
+        and `owner` is deleted or being deleted.
         """
 
     async def create(self, manifest: Object, *, owner: Object | None = None) -> Object | None:

@@ -1,19 +1,42 @@
-"""Takes over the fields of other writers that exclude ours, such as `minAvailable` beside `maxUnavailable`.
+"""What managedFields, the record of an object's writers, shows of a child: that it is ours, and which fields exclude ours.
 
-Server-side apply leaves alone what others own, so the API server finds such an object invalid, for ever. With their fields in
-the operator's entry of managedFields, as `kubectl apply --server-side` moves those of its older form, the next apply removes
-what the manifest does not have, in one write. Pure.
+Server-side apply leaves alone what others own. Where that excludes a field of ours, such as `minAvailable` beside
+`maxUnavailable`, the API server finds the object invalid, for ever. With these fields in the operator's own entry, as
+`kubectl apply --server-side` moves those of its older form, the next apply removes what the manifest does not have, in one
+write. Pure.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from sluice import contract
-from sluice_operator.cluster.client import Object
+from sluice_operator.cluster.client import Object, controller_of
 
 Fields = dict[str, Any]  # in the form of managedFields: nested keys, empty at the leaves
 
 _LEFT_ALONE: Final = ("f:metadata", "f:status")  # labels and annotations of others exclude none of ours
+
+
+def is_orphan_of(thing: Object, owner: Object) -> bool:
+    """True if the object has no controller and is provably a child of `owner`: it has the labels of the owner's children, and
+    the operator has applied them.
+
+    The controllers of Kubernetes adopt by labels alone; but any user may give an object the labels of a child.
+    """
+    metadata = thing["metadata"]
+    if controller_of(thing) or not _child_labels(owner).items() <= (metadata.get("labels") or {}).items():
+        return False
+    ours: Fields = next((each["fieldsV1"] for each in metadata.get("managedFields") or () if _is_ours(each)), {})
+    applied = (ours.get("f:metadata") or {}).get("f:labels") or {}
+    return all(f"f:{label}" in applied for label in _child_labels(owner))
+
+
+def _child_labels(owner: Object) -> dict[str, str]:
+    """The labels that name the resource and the operator; that of the watches may be lost."""
+    return {
+        contract.LABEL_INSTANCE: str(owner["metadata"]["name"]),
+        contract.LABEL_MANAGED_BY: contract.MANAGED_BY,
+    }
 
 
 def taken_over(live: Object, manifest: Object) -> list[Object] | None:

@@ -35,7 +35,7 @@ from sluice_operator.cluster.client import (
     is_owned,
     served_name,
 )
-from sluice_operator.cluster.field_ownership import taken_over
+from sluice_operator.cluster.field_ownership import is_orphan_of, taken_over
 from sluice_operator.cluster.kinds import GROUPS, is_selected, path, selector
 from sluice_operator.cluster.known_kinds import KnownKinds
 
@@ -93,6 +93,12 @@ class KubeClient:
             return self._cache.get(kind, namespace, name)
         return await self._read(kind, namespace, name)
 
+    async def child(self, kind: str, namespace: str, name: str, owner: Object) -> Object | None:
+        """Return the object if it is a child of `owner`, also one that has lost its owner reference or the label of the
+        watches. Raises ClusterError."""
+        found = await self._newest(kind, namespace, name, owner)
+        return found if found is not None and (is_owned(found, owner) or is_orphan_of(found, owner)) else None
+
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """Return the objects of a kind with these labels, read in pages; an empty namespace means all.
 
@@ -133,22 +139,22 @@ class KubeClient:
     async def apply(self, manifest: Object, *, owner: Object | None = None) -> Object:
         """Server-side apply with force, which takes ownership of the given fields.
 
-        Before it creates an object it reads the object and the owner again. The cache covers only objects with the
-        operator's labels, and the garbage collector may already have deleted the children of an owner that a user
-        deletes in the foreground. Raises ForeignObject, OwnerDeleted, ClusterError.
+        Before it creates or adopts an object it reads the object and the owner again. The cache covers only objects with the
+        operator's labels, and a deletion of the owner may already have deleted its children, or taken it from them. Raises
+        ForeignObject, OwnerDeleted, ClusterError.
         """
         kind, metadata = manifest["kind"], manifest["metadata"]
         where = (kind, metadata["namespace"], metadata["name"])
-        live = await self.get(*where)
-        if live is None and self._cache.holds(kind):
-            live = await self._read(*where)
+        live = await self._newest(*where, owner)
         if live is None and owner is None:
             raise ClusterError(f"{kind} {where[1]}/{where[2]} does not exist", status=404)
-        if live is None and owner is not None:
+        if owner is not None and (live is None or not is_owned(live, owner)):
+            if live is not None and not is_orphan_of(live, owner):
+                raise ForeignObject(f"{kind} {where[1]}/{where[2]} exists and does not belong to this LLMDeployment")
             await self._check_owner(owner)
+            if live is not None:
+                log.info("%s %s/%s has lost its owner and is adopted again", *where)
         digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-        if live is not None and owner is not None and not is_owned(live, owner):
-            raise ForeignObject(f"{kind} {where[1]}/{where[2]} exists and does not belong to this LLMDeployment")
         if live is not None and self._applied.get(where) == (digest, live["metadata"]["resourceVersion"]):
             return live
         try:
@@ -257,6 +263,12 @@ class KubeClient:
     async def _check_owner(self, owner: Object) -> None:
         metadata = owner["metadata"]
         check_owner(await self._read(owner["kind"], metadata["namespace"], metadata["name"]), owner)
+
+    async def _newest(self, kind: str, namespace: str, name: str, owner: Object | None) -> Object | None:
+        """The object of the cache; as the API server has it where the cache shows no object of this owner."""
+        found = await self.get(kind, namespace, name)
+        is_known = found is not None and (owner is None or is_owned(found, owner))
+        return found if is_known or not self._cache.holds(kind) else await self._read(kind, namespace, name)
 
     async def _read(self, kind: str, namespace: str, name: str) -> Object | None:
         """Ask the API server, and keep the answer."""

@@ -12,7 +12,7 @@ from typing import Final
 from sluice.auth.read_tokens import read_key, read_token
 from sluice_operator.autoscaler.values import ColdStart, EngineSample, PodPhase, PodView
 from sluice_operator.cluster import pod_status
-from sluice_operator.cluster.client import Endpoint, Object, is_owned
+from sluice_operator.cluster.client import Endpoint, Object
 from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod, pods_of
 from sluice_operator.cluster.pod_status import Problem
 from sluice_operator.engines.client import ScrapeError, scrape_all
@@ -36,8 +36,8 @@ async def observe(
     """
     cluster, clock = context.cluster, context.clock
     name, namespace = str(resource["metadata"]["name"]), str(resource["metadata"]["namespace"])
-    deployment = await _owned_deployment(names.deployment(name), resource, context)
-    canary = await _owned_deployment(names.canary(name), resource, context) if with_canary else None
+    deployment = await cluster.child("Deployment", namespace, names.deployment(name), resource)
+    canary = await cluster.child("Deployment", namespace, names.canary(name), resource) if with_canary else None
     pods = await pods_of((deployment, canary), namespace, name, cluster)
     # Evicted pods stay listed for days and are already replaced: they count only while no other pod exists.
     pods = [pod for pod in pods if not pod_status.has_ended(pod)] or pods
@@ -65,11 +65,6 @@ def _with_tokens(endpoint: Endpoint | None, pod: Object, resource: Object, conte
         return endpoint
     key = context.key_of(name, uid, secret_of(pod))
     return replace(endpoint, read_token=read_token(read_key(key), uid), admin_token=derive(key, uid))
-
-
-async def _owned_deployment(name: str, resource: Object, context: Context) -> Object | None:
-    found = await context.cluster.get("Deployment", str(resource["metadata"]["namespace"]), name)
-    return found if found is not None and is_owned(found, resource) else None
 
 
 def _name(pod: Object) -> str:

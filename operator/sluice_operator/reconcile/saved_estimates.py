@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from sluice_operator import render
 from sluice_operator.autoscaler.handover import Estimates
 from sluice_operator.canary import CanaryState, Counts
-from sluice_operator.cluster.client import ClusterError, ForeignObject, Object, is_owned
+from sluice_operator.cluster.client import ClusterError, ForeignObject, Object
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
 from sluice_operator.render.estimates import CANARY_KEY, ESTIMATES_KEY
@@ -48,8 +48,8 @@ async def read_estimates(document: Object, context: Context) -> SavedEstimates:
     Raises ClusterError.
     """
     namespace, name = document["metadata"]["namespace"], names.estimates(document["metadata"]["name"])
-    found = await context.cluster.get("ConfigMap", namespace, name)
-    if found is None or not is_owned(found, document):
+    found = await context.cluster.child("ConfigMap", namespace, name, document)
+    if found is None:
         return SavedEstimates()
     try:
         return SavedEstimates(_parsed(found), _parsed_canary(found), version=str(found["metadata"]["resourceVersion"]))

@@ -19,6 +19,7 @@ def build_deployment(resource: LLMDeployment, template: Object, replicas: int | 
             "rollingUpdate": {"maxSurge": rollout.max_surge, "maxUnavailable": rollout.max_unavailable},
         },
         "progressDeadlineSeconds": rollout.progress_deadline_seconds,
+        "paused": False,  # `kubectl rollout pause` is undone as every edit; spec.paused of the resource pauses
         "revisionHistoryLimit": 3,
         "template": template,
     }

@@ -21,7 +21,7 @@ def operator(seen: Observation) -> Result:
     """Each Deployment of an operator is available."""
     title = "Operator"
     if isinstance(seen.operators, ClusterError):
-        return warning(title, str(seen.operators), "Name the release's namespace with -n, or ask for a right to list.")
+        return warning(title, str(seen.operators), _ask("list deployments.apps"))
     if not seen.operators:
         return warning(title, _NOT_INSTALLED, _INSTALL)
     for each in seen.operators:
@@ -38,8 +38,10 @@ def operator(seen: Observation) -> Result:
 def images(seen: Observation) -> Result:
     """Operator, gateway and engine have the version of this command."""
     title = "Versions"
-    if isinstance(seen.operators, ClusterError) or isinstance(seen.gateways, ClusterError):
-        return warning(title, "The Deployments could not be read.", "Name the release's namespace with -n.")
+    if isinstance(seen.operators, ClusterError):
+        return warning(title, str(seen.operators), _ask("list deployments.apps"))
+    if isinstance(seen.gateways, ClusterError):
+        return warning(title, str(seen.gateways), _ask("list deployments.apps"))
     if not seen.operators:
         return warning(title, _NOT_INSTALLED, _INSTALL)
     other, unclear = [], []
@@ -61,10 +63,10 @@ def images(seen: Observation) -> Result:
 def pulls(seen: Observation) -> Result:
     """Every pod of operators, gateways and engines has its image."""
     title = "Images"
-    if not seen.installed:
-        return warning(title, _NOT_INSTALLED, _INSTALL)
     if isinstance(seen.pods, ClusterError):
-        return warning(title, str(seen.pods), "Ask for a right to list pods.")
+        return warning(title, str(seen.pods), "Ask for the right to list pods, those of engines in all namespaces.")
+    if seen.lacks_release:
+        return warning(title, _NOT_INSTALLED, _INSTALL)
     waiting = [
         (qualified(pod), state.get("image", ""), reason)
         for pod in seen.pods
@@ -83,10 +85,12 @@ def pulls(seen: Observation) -> Result:
 def gateway(seen: Observation) -> Result:
     """Each gateway's Service has a ready endpoint."""
     title = "Gateway"
-    if not seen.installed:
+    if isinstance(seen.gateway_services, ClusterError):
+        return warning(title, str(seen.gateway_services), _ask("list services"))
+    if isinstance(seen.endpoint_slices, ClusterError):
+        return warning(title, str(seen.endpoint_slices), _ask("list endpointslices.discovery.k8s.io"))
+    if seen.lacks_release:
         return warning(title, _NOT_INSTALLED, _INSTALL)
-    if isinstance(seen.gateway_services, ClusterError) or isinstance(seen.endpoint_slices, ClusterError):
-        return warning(title, "Its Service or EndpointSlices could not be read.", "Ask for a right to list them.")
     if not seen.gateway_services:
         return warning(title, "No gateway is installed.", "Set gateway.enabled to true for routing and scale to zero.")
     ready = {qualified(each): 0 for each in seen.gateway_services}
@@ -109,10 +113,10 @@ def gateway(seen: Observation) -> Result:
 def metrics(seen: Observation) -> Result:
     """The operator's metrics are reachable through the API server's proxy of its Service."""
     title = "Metrics"
-    if not seen.installed:
-        return warning(title, _NOT_INSTALLED, _INSTALL)
     if isinstance(seen.metrics_services, ClusterError):
-        return warning(title, str(seen.metrics_services), "Ask for a right to list Services.")
+        return warning(title, str(seen.metrics_services), _ask("list services"))
+    if seen.lacks_release:
+        return warning(title, _NOT_INSTALLED, _INSTALL)
     if not seen.metrics_services:
         return warning(title, "The operator has no metrics Service.", "Set metrics.service.enabled to true.")
     for service, text in seen.metrics.items():
@@ -130,6 +134,11 @@ def metrics(seen: Observation) -> Result:
             found = f"Service {service} answers without {contract.OPERATOR_LEADER}."
             return failure(title, found, "Check that the Service selects the operator's pods only.")
     return ok(title, f"Service {', '.join(seen.metrics)} answers with the operator's metrics.")
+
+
+def _ask(right: str) -> str:
+    """The remedy for a read that RBAC refuses: a release may be in a namespace in which the caller has the right."""
+    return f"Ask for the right to {right}, or name a namespace with -n in which you have it."
 
 
 def _has_network_policy(seen: Observation) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 from sluice import __version__, contract
@@ -17,12 +18,17 @@ _ACCELERATOR: Final = re.compile(r"[a-z0-9.-]+/(gpu|mig-.+|gpu\.shared)")
 
 
 def no_cluster(error: ClusterError) -> Result:
-    """No API server answers, so nothing else can be checked."""
-    return failure("API server", str(error), "Check KUBECONFIG and its current context with `kubectl version`.")
+    """No API server answers this caller, so nothing else can be checked."""
+    remedy = "Check KUBECONFIG and its current context with `kubectl version`."
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        remedy = "Log in again, or choose another user in KUBECONFIG: the API server does not know this one."
+    return failure("API server", str(error), remedy)
 
 
 def api_server(seen: Observation) -> Result:
     """It answers, and its version is new enough."""
+    if isinstance(seen.server, ClusterError):
+        return warning("API server", str(seen.server), "Ask for the right to get the path /version.")
     text = str(seen.server.get("gitVersion", "")).removeprefix("v")
     numbers = re.match(r"(\d+)\.(\d+)", text)
     if numbers is None or (int(numbers[1]), int(numbers[2])) < LEAST_KUBERNETES:
@@ -65,7 +71,7 @@ def crd(seen: Observation) -> Result:
     if found.unknown:
         remedy = "Install the version of this command that the cluster has."
         return warning(title, f"It is newer than version {__version__}: it adds {_listed(found.unknown)}.", remedy)
-    if not seen.installed and (owner := _owner(seen.crd)):
+    if seen.lacks_release and (owner := _owner(seen.crd)):
         return warning(title, f"It is of version {__version__}, and {owner}.", _ADOPT)
     return ok(title, f"It is of version {__version__}.")
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final, TypeVar
 
 from sluice import contract
@@ -25,7 +26,7 @@ CRD_PATH: Final = (
 class Observation:
     """What was read, or the error of the read."""
 
-    server: Object
+    server: Object | ClusterError
     denied: tuple[Permission, ...] | ClusterError
     crd: Object | ClusterError | None
     nodes: list[Object] | ClusterError
@@ -42,10 +43,18 @@ class Observation:
         """True if an operator's Deployment was found."""
         return not isinstance(self.operators, ClusterError) and bool(self.operators)
 
+    @property
+    def lacks_release(self) -> bool:
+        """True if it is known that there is no operator's Deployment."""
+        return not isinstance(self.operators, ClusterError) and not self.operators
+
 
 async def observe(reader: Reader, namespace: str = "") -> Observation:
-    """Read everything. `namespace` is that of the release; empty: all. Raises ClusterError if no API server answers."""
-    server = await reader.get("/version")
+    """Read everything. `namespace` is that of the release; empty: all. Raises ClusterError if no API server answers, or if it
+    does not know the caller."""
+    server = await _kept(reader.get("/version"))
+    if isinstance(server, ClusterError) and server.status != HTTPStatus.FORBIDDEN:
+        raise server
     labels = {app: f"{contract.LABEL_NAME}={app}" for app in (OPERATOR_APP, GATEWAY_APP)}
     deployments, services = collection("apps/v1", "deployments", namespace), collection("v1", "services", namespace)
     denied, crd = await asyncio.gather(_kept(_denied(reader, namespace)), _kept(reader.find(CRD_PATH)))

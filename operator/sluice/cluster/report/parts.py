@@ -14,6 +14,7 @@ from sluice.cluster.checks.observation import GATEWAY_APP, OPERATOR_APP, observe
 from sluice.cluster.checks.result import as_json
 from sluice.cluster.reader import Object, Reader, deployments_path
 from sluice.cluster.report.redact import Redactor
+from sluice.sentences import escaped
 from sluice_kube.api import collection
 from sluice_kube.errors import ClusterError
 
@@ -36,7 +37,7 @@ class Part:
 
 
 class Collector:
-    """`faults`: what could not be read, one sentence each; the other files are complete."""
+    """`faults`: what could not be read, one sentence each, once; the other files are complete. `has_read`: something could."""
 
     def __init__(self, reader: Reader, namespace: str, tail: int) -> None:
         """`namespace` is that of the LLMDeployments; empty: all. `tail`: the last lines of each log."""
@@ -45,10 +46,11 @@ class Collector:
         self._tail = tail
         self.redactor = Redactor()
         self.faults: list[str] = []
+        self.has_read = False
 
     async def parts(self) -> AsyncIterator[Part]:
         """Yield all files. Objects come before logs, so that values redacted in them are removed from the logs."""
-        resources = await self._list(deployments_path(self._namespace))
+        resources = await self._list(deployments_path(self._namespace)) or []
         yield self._json("llmdeployments.json", resources)
         pods: list[Object] = []
         for group, plural in _KINDS:
@@ -65,11 +67,15 @@ class Collector:
         yield self._json("summary.json", summary)
 
     async def _of_sluice(self, group: str, plural: str) -> list[Object]:
-        """Objects of the engines in the namespace, and of operator and gateway in any."""
+        """Objects of the engines in the namespace, and of operator and gateway in any that may be read."""
         found: list[Object] = []
         for app in APPS:
+            labels = f"{contract.LABEL_NAME}={app}"
             where = self._namespace if app == contract.ENGINE_APP else ""
-            found += await self._list(collection(group, plural, where), f"{contract.LABEL_NAME}={app}")
+            listed = await self._list(collection(group, plural, where), labels)
+            if listed is None and where != self._namespace:
+                listed = await self._list(collection(group, plural, self._namespace), labels)
+            found += listed or ()
         return found
 
     async def _events(self, owners: Sequence[Object]) -> list[Object]:
@@ -77,7 +83,7 @@ class Collector:
         names = {(each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in owners}
         found = []
         for namespace in sorted({namespace for namespace, _ in names}):
-            for event in await self._list(collection("v1", "events", namespace)):
+            for event in await self._list(collection("v1", "events", namespace)) or ():
                 if (namespace, (event.get("involvedObject") or {}).get("name")) in names:
                     found.append(event)
         return found
@@ -86,7 +92,7 @@ class Collector:
         try:
             return as_json(judge(await observe(self._reader)))
         except ClusterError as error:
-            self.faults.append(str(error))
+            self._lacks(error)
             return {}
 
     async def _versions(self, pods: Sequence[Object]) -> dict[str, Any]:
@@ -98,7 +104,7 @@ class Collector:
         try:
             server = await self._reader.get("/version")
         except ClusterError as error:
-            self.faults.append(str(error))
+            self._lacks(error)
             server = {}
         listed = [{"image": image, "imageID": digest} for image, digest in sorted(images.items())]
         return {"sluice": __version__, "kubernetes": server.get("gitVersion"), "images": listed}
@@ -114,17 +120,25 @@ class Collector:
                 try:
                     text = await self._reader.text(path, wanted)
                 except ClusterError as error:
-                    self.faults.append(str(error))
+                    self._lacks(error)
                     continue
                 name = f"logs/{metadata['namespace']}/{metadata['name']}/{state['name']}{suffix}.log"
                 yield Part(name, self.redactor.text(text))
 
-    async def _list(self, path: str, labels: str = "") -> list[Object]:
+    async def _list(self, path: str, labels: str = "") -> list[Object] | None:
+        """The objects; None if they cannot be read."""
         try:
-            return await self._reader.list(path, labels)
+            found = await self._reader.list(path, labels)
         except ClusterError as error:
+            self._lacks(error)
+            return None
+        self.has_read = True
+        return found
+
+    def _lacks(self, error: ClusterError) -> None:
+        if str(error) not in self.faults:
             self.faults.append(str(error))
-            return []
 
     def _json(self, name: str, value: Any) -> Part:
-        return Part(name, json.dumps(self.redactor.object(value), indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(self.redactor.object(value), indent=2, ensure_ascii=False)
+        return Part(name, escaped(text) + "\n")

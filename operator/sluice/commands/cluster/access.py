@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from sluice import contract
+from sluice.sentences import escaped
 
 if TYPE_CHECKING:
     from sluice.cluster.reader import Reader
@@ -62,7 +63,7 @@ def with_cluster(command: str, read: "Callable[[Reader], Awaitable[T]]") -> T:
     try:
         return on_cluster(read)
     except ClusterError as error:
-        typer.echo(f"{error}{_hint(error.status)}", err=True)
+        print_text(f"{error}{_hint(error.status)}", err=True)
         raise typer.Exit(contract.EXIT_FAILED) from error
 
 
@@ -109,14 +110,19 @@ def _hint(status: int) -> str:
     return ""
 
 
+def print_text(text: str, *, err: bool = False) -> None:
+    """Print a text, parts of which others have written, such as the URI of a model or the answer of a pod."""
+    typer.echo(escaped(text), err=err)
+
+
 def print_json(value: Any) -> None:
     """Print a value for a program."""
     typer.echo(json_text(value, indent=2))
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """The value as JSON. What the output cannot encode is escaped."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    """The value as JSON. What would command a terminal, and what the output cannot encode, is escaped."""
+    text = escaped(json.dumps(value, indent=indent, ensure_ascii=False))
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:

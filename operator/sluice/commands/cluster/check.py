@@ -12,6 +12,7 @@ from sluice.commands.cluster.access import (
     need_operator_extra,
     on_cluster,
     print_json,
+    print_text,
     width,
 )
 
@@ -43,7 +44,7 @@ def check(
     if output is Format.JSON:
         print_json(as_json(results))
     else:
-        typer.echo("\n".join(result_lines(results, width())))
+        print_text("\n".join(result_lines(results, width())))
     if has_failure(results):
         raise typer.Exit(contract.EXIT_FAILED)
 

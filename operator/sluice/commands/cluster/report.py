@@ -14,6 +14,7 @@ from sluice.commands.cluster.access import (
     Output,
     chosen_namespace,
     print_json,
+    print_text,
     with_cluster,
 )
 
@@ -35,6 +36,8 @@ def report(
 
     Values of environment variables and options whose name is that of a secret, and all that looks like a key, are
     replaced by REDACTED. Look through the file before you pass it on.
+
+    Names what may not be read, and exits with 1 only if that is everything.
     """
     now, where = time.time(), chosen_namespace("report", namespace, every=all_namespaces)
     file = file or Path(time.strftime("sluice-report-%Y%m%d-%H%M%S.tar.gz", time.localtime(now)))
@@ -57,7 +60,12 @@ def report(
     if output is Format.JSON:
         found = {"file": str(file), "files": count, "redactedValues": collector.redactor.count}
         print_json(found | {"faults": collector.faults})
-        return
-    typer.echo(f"{file}: {count} files, {collector.redactor.count} values redacted.")
-    for fault in collector.faults:
-        typer.echo(f"not contained: {fault}", err=True)
+    else:
+        print_text(f"{file}: {count} files, {collector.redactor.count} values redacted.")
+        for fault in collector.faults:
+            print_text(f"not contained: {fault}", err=True)
+    if not collector.has_read:
+        print_text(
+            "Nothing could be read. Ask for the view role in this namespace, or choose another kubeconfig.", err=True
+        )
+        raise typer.Exit(contract.EXIT_FAILED)

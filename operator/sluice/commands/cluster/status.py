@@ -13,6 +13,7 @@ from sluice.commands.cluster.access import (
     chosen_namespace,
     object_name,
     print_json,
+    print_text,
     width,
     with_cluster,
 )
@@ -45,7 +46,7 @@ def status(
     if output is Format.JSON:
         print_json({"items": [each.as_json() for each in found]} if name is None else found[0].as_json())
     elif found:
-        typer.echo("\n".join(status_lines(found, width(), namespaces=all_namespaces)))
+        print_text("\n".join(status_lines(found, width(), namespaces=all_namespaces)))
     else:
         place = "any namespace" if all_namespaces else f"namespace {where}"
         typer.echo(f"There is no LLMDeployment in {place}." + ("" if all_namespaces else " See sluice status -A."))

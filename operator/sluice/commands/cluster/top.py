@@ -18,6 +18,7 @@ from sluice.commands.cluster.access import (
     width,
     with_cluster,
 )
+from sluice.sentences import escaped
 
 if TYPE_CHECKING:
     from sluice.cluster.reader import Reader
@@ -63,7 +64,7 @@ def _show(write: Callable[[str], None], output: Format, *, namespaces: bool) -> 
         if output is Format.JSON:
             write(json_text(as_json(rows, faults)))
         else:
-            write("\n".join(top_lines(rows, faults, width(), namespaces=namespaces)))
+            write(escaped("\n".join(top_lines(rows, faults, width(), namespaces=namespaces))))
 
     return show
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from sluice import contract
 from sluice_operator.cluster import client
-from sluice_operator.cluster.client import ClusterError, Endpoint, Object, Objects, controller_of, served_name
+from sluice_operator.cluster.client import ClusterError, Endpoint, Object, Objects, controller_of, is_owned, served_name
 from sluice_operator.cluster.local.controllers import Controllers
 from sluice_operator.cluster.local.options import LocalClusterOptions
 from sluice_operator.cluster.local.store import ObjectStore, timestamp
@@ -51,6 +51,11 @@ class LocalCluster:
         """Return the object, or None if it does not exist."""
         item = self._store.get(kind, namespace, name)
         return self._live(item) if item is not None and kind == "Pod" else item
+
+    async def child(self, kind: str, namespace: str, name: str, owner: Object) -> Object | None:
+        """Return the object if `owner` owns it."""
+        found = await self.get(kind, namespace, name)
+        return found if found is not None and is_owned(found, owner) else None
 
     async def list(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """Return the objects of a kind with these labels."""

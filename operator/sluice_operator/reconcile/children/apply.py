@@ -14,7 +14,7 @@ from typing import Final
 from sluice_operator import render
 from sluice_operator.api import LLMDeployment
 from sluice_operator.autoscaler.values import Decision
-from sluice_operator.cluster.client import ClusterError, Object, is_owned
+from sluice_operator.cluster.client import ClusterError, Object
 from sluice_operator.cluster.fleet import ObservedFleet, replicas_of
 from sluice_operator.reconcile.children.token_secrets import TokenSecrets
 from sluice_operator.reconcile.context import Context, Target
@@ -81,12 +81,12 @@ async def remove_network_policy(target: Target, context: Context) -> None:
     """
     where = ("NetworkPolicy", target.key.namespace, names.network_policy(target.key.name))
     try:
-        live = await context.cluster.get(*where)
+        live = await context.cluster.child(*where, target.document)
     except ClusterError as error:
         if not error.is_refusal:
             raise
         return
-    if live is not None and is_owned(live, target.document):
+    if live is not None:
         await context.cluster.delete(*where)
 
 

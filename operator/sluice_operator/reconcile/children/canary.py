@@ -10,7 +10,7 @@ from typing import Final
 from sluice_operator import render
 from sluice_operator.api import Rollout
 from sluice_operator.canary import CanaryPod, CanaryState, Counts, Shares, Trial, advance, shares
-from sluice_operator.cluster.client import Object, is_owned
+from sluice_operator.cluster.client import Object
 from sluice_operator.cluster.fleet import ObservedFleet, ObservedPod, replicas_of
 from sluice_operator.cluster.pod_status import condition
 from sluice_operator.reconcile.context import Context, Target
@@ -125,8 +125,7 @@ async def _remove(target: Target, fleet: ObservedFleet, context: Context) -> boo
     """Take the canary's weight, then its pods, and when they are gone its Service; True once nothing is left."""
     cluster, key = context.cluster, target.key
     where = (key.namespace, names.canary(key.name))
-    service = await cluster.get("Service", *where)
-    owned = service is not None and is_owned(service, target.document)
+    owned = await cluster.child("Service", *where, target.document) is not None
     if fleet.canary is not None:
         if owned:
             await cluster.apply(render.canary_service(target.resource, 0), owner=target.document)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluice_operator import render
-from sluice_operator.cluster.client import ClusterError, ForeignObject, Object, is_owned
+from sluice_operator.cluster.client import ClusterError, ForeignObject, Object
 from sluice_operator.reconcile.context import Context, Target
 from sluice_operator.render import names
 
@@ -78,6 +78,5 @@ def _pause(state: AppliedMonitor, manifest: Object | None, context: Context) -> 
 
 async def _remove(target: Target, context: Context) -> None:
     where = (_KIND, target.key.namespace, names.pod_monitor(target.key.name))
-    live = await context.cluster.get(*where)
-    if live is not None and is_owned(live, target.document):
+    if await context.cluster.child(*where, target.document) is not None:
         await context.cluster.delete(*where)
