@@ -90,6 +90,8 @@ def test_the_count_of_a_deployment_that_has_lost_its_owner_or_its_label_stays(
         operator = world.operator() if is_restarted else world.process
         assert operator is not None
         await operator.reconcile(world.key)
+        assert (await world.child("Deployment", "chat"))["spec"]["replicas"] == 5
+        await world.pass_for(RESTORED)  # the first pass may be earlier than the event of the watch
         live = await world.child("Deployment", "chat")
         assert live["spec"]["replicas"] == 5
         assert len(owners(live)) == 1 and live["metadata"]["labels"][contract.LABEL_NAME] == contract.ENGINE_APP
