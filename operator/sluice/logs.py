@@ -67,17 +67,9 @@ def configure(settings: LogSettings | None = None, stream: TextIO | None = None)
     handler = logging.StreamHandler(_CurrentStderr() if stream is None else stream)
     text = settings.format == "text" or (settings.format == "auto" and target.isatty())
     handler.setFormatter(TextLines(colour=has_colour(target)) if text else JsonLines())
-    _omit_unwritten()
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-
-
-def _omit_unwritten() -> None:
-    """Records name no place in the source, thread or process: no format shows them, and to find them takes half as long as
-    the line itself ("Optimization" in the documentation of `logging`)."""
-    logging._srcfile = None
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def take_over(*libraries: str) -> None:
