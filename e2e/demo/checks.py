@@ -109,8 +109,8 @@ def fell_and_rose(limit: Course | None) -> tuple[Check, ...]:
 
 
 def queue_follows(states: Sequence[Seen], maximum: int) -> Check:
-    """The queue bound of a replica is lower at its lowest limit than at its highest one; `maximum` is that of one that was
-    not measured yet. Medians, because the bound follows the measured step times too.
+    """The queue bound of replicas is lower at the lowest limit than at the highest one; `maximum` is that of a replica that
+    was not measured yet. Medians, because the bound follows the measured step times too.
     """
     bounds = defaultdict[int, list[int]](list)
     for pod in (pod for seen in states for pod in seen.line["pods"]):

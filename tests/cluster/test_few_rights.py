@@ -1,7 +1,6 @@
 """`sluice check` and `sluice report` by a user who may read nothing, or a part: each says what it lacks, and does the rest."""
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from sluice.cli import app
 from sluice_kube.api import collection
 from tests.cluster import release
 from tests.cluster.api_server import ApiServer
+from tests.cluster.bundles import bundle
 from tests.cluster.resources import in_namespace, serving
 
 # What check reads, and words of the right that each lack must name.
@@ -63,11 +63,6 @@ def test_a_login_that_has_ended_is_one_failure_with_its_remedy(server: ApiServer
     assert code == contract.EXIT_FAILED and "Log in again" in text
 
 
-def files(path: Path) -> dict[str, str]:
-    with tarfile.open(path) as archive:
-        return {each.name.partition("/")[2]: archive.extractfile(each).read().decode() for each in archive.getmembers()}  # type: ignore[union-attr]
-
-
 def test_a_release_in_the_users_own_namespace_is_packed_where_no_other_may_be_read(
     server: ApiServer, tmp_path: Path
 ) -> None:
@@ -81,7 +76,7 @@ def test_a_release_in_the_users_own_namespace_is_packed_where_no_other_may_be_re
     server.serve(collection("v1", "events", OWN))
     code, text = run("report", "-n", OWN, "-f", str(tmp_path / "r.tar.gz"))
     assert code == 0
-    assert [each["metadata"]["name"] for each in json.loads(files(tmp_path / "r.tar.gz")["pods.json"])] == ["sluice-1"]
+    assert [each["metadata"]["name"] for each in json.loads(bundle(tmp_path / "r.tar.gz")["pods.json"])] == ["sluice-1"]
     lacks = [line for line in text.splitlines() if line.startswith("not contained: ")]
     assert any("/api/v1/pods" in line for line in lacks) and len(lacks) == len(set(lacks))
 
@@ -100,4 +95,4 @@ def test_a_bundle_of_nothing_says_so_and_fails(server: ApiServer, tmp_path: Path
     server.objects |= {in_namespace(OWN): 403, "/version": 403}
     code, text = run("report", "-n", OWN, "-f", str(tmp_path / "r.tar.gz"))
     assert code == contract.EXIT_FAILED and "Nothing could be read" in text
-    assert json.loads(files(tmp_path / "r.tar.gz")["summary.json"])["faults"]
+    assert json.loads(bundle(tmp_path / "r.tar.gz")["summary.json"])["faults"]

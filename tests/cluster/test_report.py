@@ -2,7 +2,6 @@
 
 import json
 import stat
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from sluice.cli import app
 from sluice_kube.api import collection
 from tests.cluster import release
 from tests.cluster.api_server import ApiServer
+from tests.cluster.bundles import bundle
 from tests.cluster.resources import failing, in_namespace
 
 PLANTED = {
@@ -68,17 +68,6 @@ def planted(server: ApiServer) -> ApiServer:
     server.objects[LOG] = f"serving\ncalled with {PLANTED['printed']} and {PLANTED['env']}\nended\n"
     server.objects[f"/api/v1/namespaces/{release.NAMESPACE}/pods/sluice-1/log"] = "reconciled\n"
     return server
-
-
-def bundle(file: Path) -> dict[str, str]:
-    """The files of the bundle by name, without the common folder."""
-    with tarfile.open(file) as archive:
-        found = {}
-        for member in archive.getmembers():
-            body = archive.extractfile(member)
-            assert body is not None
-            found[member.name.partition("/")[2]] = body.read().decode()
-        return found
 
 
 def report(file: Path, *options: str) -> tuple[int, str]:

@@ -22,12 +22,18 @@ def named(served: str) -> Object:
     return BASE | {"model": BASE["model"] | {"servedName": served}}
 
 
+async def two_of_them(world: World) -> str:
+    """Resources that serve "one" and "two"; the path of their collection."""
+    await world.create(named("one"))
+    where = path(contract.KIND, world.namespace)
+    await world.send("POST", where, document(named("two"), "second"))
+    return where
+
+
 def test_a_swap_of_served_names_is_refused_and_both_serve_as_before(crd: ApiServer) -> None:
     async def story(make: Callable[[], World]) -> None:
         world = make()
-        await world.create(named("one"))
-        where = path(contract.KIND, world.namespace)
-        await world.send("POST", where, document(named("two"), "second"))
+        where = await two_of_them(world)
         operator = await world.settle()
         for resource, served in (("chat", "two"), ("second", "one")):
             live = await world.child(contract.KIND, resource)
@@ -49,9 +55,7 @@ def test_a_swap_by_deletion_and_creation_leaves_no_conflict(
 
     async def story(make: Callable[[], World]) -> None:
         world = make()
-        await world.create(named("one"))
-        where = path(contract.KIND, world.namespace)
-        await world.send("POST", where, document(named("two"), "second"))
+        where = await two_of_them(world)
         operator = await world.settle()
         await operator.reconcile(Key(world.namespace, "second"))
         swapped = {"chat": named("two"), "second": named("one")}

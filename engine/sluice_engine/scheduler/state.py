@@ -110,6 +110,11 @@ class SchedulerState:
         return () if self.in_flight is None else self.in_flight.plan.dependencies
 
     @property
+    def expected_residence(self) -> float:
+        """Mean seconds that a request runs; the TTFT target while none has finished."""
+        return self.limits.current.ttft_target if self.residence is None else self.residence
+
+    @property
     def tokens_in_flight(self) -> int:
         """Known tokens of all waiting and running requests."""
         return self.waiting.tokens + sum(len(request.known) for request in self.running)

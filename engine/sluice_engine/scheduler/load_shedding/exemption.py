@@ -33,10 +33,5 @@ def overdue_request(state: SchedulerState, now: float) -> Request | None:
     if longest is None:
         return None
     bounds, places = state.limits.current, state.places
-    wait = predicted_wait(bounds.max_queue, places, places, residence_of(state))
+    wait = predicted_wait(bounds.max_queue, places, places, state.expected_residence)
     return longest if now - longest.arrived_at > max(wait, bounds.ttft_target) else None
-
-
-def residence_of(state: SchedulerState) -> float:
-    """Mean seconds that a request runs; the TTFT target while none has finished."""
-    return state.limits.current.ttft_target if state.residence is None else state.residence

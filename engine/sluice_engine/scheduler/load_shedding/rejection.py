@@ -17,7 +17,7 @@ from sluice_engine.request import Request
 from sluice_engine.scheduler.chunking import tightest
 from sluice_engine.scheduler.config import SchedulerConfig
 from sluice_engine.scheduler.load_shedding.deadlines import NO_DEADLINE, longest_step, yields
-from sluice_engine.scheduler.load_shedding.exemption import overdue_request, residence_of
+from sluice_engine.scheduler.load_shedding.exemption import overdue_request
 from sluice_engine.scheduler.load_shedding.lateness import Candidate, ServiceRate, demoted, excess, full_step
 from sluice_engine.scheduler.load_shedding.ordered_queue import Entry
 from sluice_engine.scheduler.policies import PrefillEstimate
@@ -91,7 +91,7 @@ def reject_or_evict(state: SchedulerState, request: Request, weight: float, in_t
 def wait_behind_all(state: SchedulerState) -> float:
     """Seconds until a request would start that arrives now and is served after all others."""
     waiting, running, limit = len(state.waiting), len(state.running), state.limits.concurrency
-    rate, place = service_rate(state, state.clock), predicted_wait(waiting, running, limit, residence_of(state))
+    rate, place = service_rate(state, state.clock), predicted_wait(waiting, running, limit, state.expected_residence)
     if rate is None:
         return place
     work = sum(running_work(state, state.clock)) + state.waiting.work

@@ -128,7 +128,7 @@ FIELDS: Final[Fields] = {
         Form("reasoning", object_form(REASONING)),
         *(Neutral(name, ()) for name in ("previous_response_id", "conversation")),
         *UNSUPPORTED,
-        *(Neutral(name, ({}, [], "", False, 0)) for name in ("prompt",)),
+        Neutral("prompt", ({}, [], "", False, 0)),
         TOP_LOGPROBS,
         Neutral(BACKGROUND.name, (False,)),
         TRUNCATION,
