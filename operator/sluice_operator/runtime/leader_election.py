@@ -57,7 +57,11 @@ class Election:
 
     async def acquire(self) -> None:
         """Return once this process holds the Lease."""
+        leader = ""
         while not await self._attempt():
+            if self._seen is not None and self._seen.holder not in ("", leader):
+                leader = self._seen.holder
+                log.info("%s waits: %s holds the Lease", self._identity, leader)
             await self._sleep(self._times.retry)
         log.info("%s holds the Lease", self._identity)
 
@@ -100,16 +104,30 @@ class Election:
         return won
 
     async def _acquire_or_renew(self) -> bool:
-        record = await self._store.read()
+        record = await self._observe()
         if record is None and self._is_held_by_other():  # it was deleted; its holder makes it anew
             return False
         if record is None:
             self._seen = None
-            return await self._store.create(self._identity, self._times.duration)
-        if self._seen is None or self._seen.version != record.version:
+            won = await self._store.create(self._identity, self._times.duration)
+        elif self._is_free(record):
+            won = await self._store.replace(record, self._identity, self._times.duration)
+        else:
+            return False
+        if not won:  # another candidate was first; unseen, its Lease would count as free once it is deleted
+            await self._observe()
+        return won
+
+    async def _observe(self) -> LeaseRecord | None:
+        """Read the Lease, and note when it last changed."""
+        record = await self._store.read()
+        if record is not None and (self._seen is None or self._seen.version != record.version):
             self._seen, self._seen_at = record, self._clock()
-        free = record.holder in ("", self._identity) or self._clock() - self._seen_at >= record.duration
-        return free and await self._store.replace(record, self._identity, self._times.duration)
+        return record
+
+    def _is_free(self, record: LeaseRecord) -> bool:
+        """True for a Lease that this process may take or renew."""
+        return record.holder in ("", self._identity) or self._clock() - self._seen_at >= record.duration
 
     def _is_held_by_other(self) -> bool:
         """True while the holder of the Lease as last seen may still act."""

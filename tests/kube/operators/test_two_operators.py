@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -20,13 +21,20 @@ HANDOVER = 10.0  # seconds from the end of a leader, which releases its Lease, t
 
 
 @pytest.fixture
-def operators(crd: ApiServer) -> Iterator[list[Process]]:
+def log(tmp_path: Path) -> Path:
+    """The file with the log of both operators."""
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def operators(crd: ApiServer, log: Path) -> Iterator[list[Process]]:
     """Two operators of one release."""
     if crd.get(f"/api/v1/namespaces/{NAMESPACE}") is None:
         crd.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     asking = {"SLUICE_PROFILE": "true", "SLUICE_METRICS_AUTH": "token", "SLUICE_NAMESPACE": f"{NAMESPACE},default"}
     with ExitStack() as stack:
-        yield [stack.enter_context(operator(crd, NAMESPACE, f"operator-{n}", environment=asking)) for n in range(2)]
+        both = (operator(crd, NAMESPACE, f"operator-{n}", log=log, environment=asking) for n in range(2))
+        yield [stack.enter_context(each) for each in both]
 
 
 def exists(server: ApiServer, where: str) -> bool:
@@ -71,10 +79,12 @@ def test_one_of_two_operators_leads_and_the_other_takes_over_where_it_ends(
 
 
 def test_the_leader_makes_a_deleted_lease_anew_and_the_other_operator_never_acts_beside_it(
-    crd: ApiServer, operators: list[Process]
+    crd: ApiServer, operators: list[Process], log: Path
 ) -> None:
     wait_for("an operator leads", lambda: any(each.leads() for each in operators))
     (leader,) = (each for each in operators if each.leads())
+    # One that starts after the deletion cannot know of a holder.
+    wait_for("the other knows the leader", lambda: "waits: operator-" in log.read_text())
     both: list[str] = []
 
     def holder() -> str:

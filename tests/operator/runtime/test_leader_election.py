@@ -3,6 +3,8 @@
 import contextlib
 from dataclasses import dataclass, field
 
+import pytest
+
 from sluice_operator.cluster.client import ClusterError
 from sluice_operator.cluster.lease import LeaseRecord
 from sluice_operator.runtime.leader_election import Election, Times
@@ -133,6 +135,26 @@ async def test_a_candidate_leaves_a_deleted_lease_to_its_holder_as_long_as_that_
     assert not await waiting._attempt() and shelf.log == []
     clock.now = deleted + 15.0
     assert await waiting._attempt() and shelf.log == ["b"]
+
+
+@dataclass
+class Contested(Shelf):
+    """Candidate a writes just before each write of another one that would succeed."""
+
+    async def create(self, holder: str, duration: float) -> bool:
+        return await super().create("a", duration) and holder == "a"
+
+    async def replace(self, record: LeaseRecord, holder: str, duration: float) -> bool:
+        return await super().replace(record, "a", duration) and holder == "a"
+
+
+@pytest.mark.parametrize("before", [None, LeaseRecord("", 1.0, "0")])
+async def test_a_candidate_that_was_second_leaves_a_deleted_lease_to_the_first(before: LeaseRecord | None) -> None:
+    shelf, clock = Contested(before), Clock()
+    second = candidate(shelf, "b", clock)
+    assert not await second._attempt()
+    shelf.record, shelf.log = None, []
+    assert not await second._attempt() and shelf.log == []
 
 
 async def test_release_never_raises_and_never_takes_anothers() -> None:
