@@ -1,13 +1,16 @@
 """The parts of `make gpu`: the next run after a failed one, and those with the engine find what they look for."""
 
+import os
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
 from bench import __main__ as command
-from bench import parts, peers
+from bench import correctness, parts, peers
 from bench.ceilings import Ceilings
+from bench.progress import Progress
 from bench.report import Result, write
 from bench.serving import aborts, equality, idle, loads, models
 from bench.serving.drive import Text, started, submit
@@ -28,35 +31,62 @@ def failing() -> None:
 def test_every_part_runs_after_a_failed_one_and_the_run_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    names = [name for group in parts.GROUPS.values() for name in group]
+    assert [name.split()[0] for name in names] == ["1", "2", "3", "4", "5", "6", "7", "bars"]
     ran: list[str] = []
-    names = [name for name, _ in (*_run(tmp_path).kernels(), *_run(tmp_path).serving(tmp_path))]
-    assert [name.split()[0] for name in names] == ["1", "2", "3", "4", "5", "6", "7"]
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    monkeypatch.setattr("bench.interpreter.correct_interpreter", lambda: None)
-    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    monkeypatch.setattr(parts.Run, "kernels", lambda run: (("first", failing),))
-    monkeypatch.setattr(parts.Run, "serving", lambda run, work: (("second", lambda: ran.append("second")),))
-    assert command.main(["--device", "cpu", "--small", "--results", str(tmp_path)]) == 1
+    monkeypatch.setattr(parts, "GROUPS", {"two": ("first", "second")})
+    monkeypatch.setattr(parts.Run, "_calls", lambda run, group: (failing, lambda: ran.append("second")))
+    assert _run(tmp_path).group("two") == ["first"]
     assert ran == ["second"]
     shown = capsys.readouterr().out
     assert "first: FAILED" in shown
     assert "second: done" in shown
-    assert "failed: first" in shown
+    assert _run(tmp_path).progress.failed(("first", "second")) == ["first"]
+
+
+def test_the_next_groups_run_after_one_whose_process_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setattr(parts, "GROUPS", {"lost": ("x",), "bars": ("bars",)})  # its process does not know the first one
+    assert command.main(["--device", "cpu", "--small", "--results", str(tmp_path)]) == 1
+    shown = capfd.readouterr()
+    assert "KeyError: 'lost'" in shown.err
+    assert "bars: done" in shown.out
+    assert "failed: x\n" in shown.out
+
+
+def test_what_one_process_found_is_read_by_the_next(tmp_path: Path) -> None:
+    found = Progress([Result("a", "1 × 2", 1e-6, 1, 1, 0.5)], ["1 ceilings"])
+    found.save(tmp_path / parts.PROGRESS)
+    assert _run(tmp_path).progress == found
 
 
 def _run(folder: Path) -> parts.Run:
-    return parts.Run("cpu", folder, small=True)
+    return parts.Run("cpu", folder, folder, small=True)
 
 
 def test_a_part_without_the_engines_packages_fails_with_their_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(parts, "NEEDED", ("no_such_package",))
-    (_, part), *rest = _run(tmp_path).serving(tmp_path)
-    assert len(rest) == 3
-    with pytest.raises(RuntimeError, match="not installed: no_such_package"):
-        part()
+    assert _run(tmp_path).group("serving") == list(parts.GROUPS["serving"])
+    assert "not installed: no_such_package" in capsys.readouterr().err
+
+
+def test_processes_that_share_the_cases_run_each_of_them_once() -> None:
+    shares = [correctness.share_of(index) for index in range(correctness.SHARES)]
+    assert sorted(case for share in shares for case in share) == sorted(correctness.cases(small=False))
+    assert {len(share) for share in shares} <= {len(shares[0]), len(shares[0]) - 1}
+
+
+def test_cases_whose_process_is_lost_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    outcomes = correctness._in_a_process(0, "no-such-device")
+    assert list(outcomes) == correctness.share_of(0)
+    assert all(outcome != correctness.RIGHT for outcome in outcomes.values())
 
 
 def test_the_floor_of_an_8b_step_at_128_sequences_is_that_of_weights_and_cache() -> None:
