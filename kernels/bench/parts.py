@@ -13,7 +13,7 @@ from bench import bars, correctness, peers, report, speed
 from bench.ceilings import Ceilings, measure
 from bench.progress import Progress, load
 
-NEEDED = ("transformers", "msgspec")  # by the engine
+NEEDED = ("transformers", "msgspec", "llguidance")  # by the engine
 # The parts that share a process, by its name.
 GROUPS: Final = {
     "kernels": ("1 ceilings", "2 compiled cases", "3 kernel benches"),
