@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -51,9 +52,12 @@ def transformers_result(device: str, sizes: Sizes, *, small: bool) -> Iterator[R
 
 def _settings(device: str) -> ContinuousBatchingConfig:
     """flash-attn where it is installed: by default a hub is asked for it. On a CPU the defaults take all of the memory."""
+    known = {each.name for each in fields(ContinuousBatchingConfig)}
     if device == "cpu":
-        return ContinuousBatchingConfig(page_size=16, num_blocks=64, max_batch_tokens=64)
-    return ContinuousBatchingConfig(auto_switch_to_flash=is_flash_attn_2_available())
+        page = "page_size" if "page_size" in known else "block_size"  # its name up to transformers 5.17
+        return ContinuousBatchingConfig(**{page: 16, "num_blocks": 64, "max_batch_tokens": 64})
+    flash = {"auto_switch_to_flash": is_flash_attn_2_available()}
+    return ContinuousBatchingConfig(**{name: value for name, value in flash.items() if name in known})
 
 
 def _shape(given: list[list[int]], sizes: Sizes) -> str:
