@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, Final
 
 import torch
@@ -30,20 +30,30 @@ Case = tuple[str, str]  # the kernel and its case
 
 def check(device: str, *, small: bool) -> None:
     """Prints a line per kernel and one per failed case. Raises Mismatch if a case failed."""
-    if device == "cpu":
-        outcomes = dict(_outcomes(cases(small=small), device))
-    else:
-        with ThreadPoolExecutor(min(PROCESSES, os.cpu_count() or 1)) as pool:
-            found = pool.map(lambda share: _in_a_process(share, device), range(SHARES))
-            outcomes = {case: outcome for share in found for case, outcome in share.items()}
+    outcomes = _by_processes(device) if device == "cuda" else _told(dict(_outcomes(cases(small=small), device)))
     for kernel in KERNELS:
-        of_this = {name: outcome for (whose, name), outcome in outcomes.items() if whose == kernel}
-        wrong = {name: outcome for name, outcome in of_this.items() if outcome != RIGHT}
-        for name, outcome in wrong.items():
-            print(f"FAILED {kernel}, {name}: {outcome}")
-        print(f"{kernel}: {len(of_this) - len(wrong)} cases right, {len(wrong)} wrong", flush=True)
+        of_this = [outcome for (whose, _), outcome in outcomes.items() if whose == kernel]
+        wrong = sum(outcome != RIGHT for outcome in of_this)
+        print(f"{kernel}: {len(of_this) - wrong} cases right, {wrong} wrong", flush=True)
     if wrong_cases := sum(outcome != RIGHT for outcome in outcomes.values()):
         raise Mismatch(f"{wrong_cases} cases differ from their references")
+
+
+def _by_processes(device: str) -> dict[Case, str]:
+    """The outcomes of all cases."""
+    outcomes: dict[Case, str] = {}
+    with ThreadPoolExecutor(min(PROCESSES, os.cpu_count() or 1)) as pool:
+        for running in as_completed([pool.submit(_in_a_process, share, device) for share in range(SHARES)]):
+            outcomes |= _told(running.result())
+    return outcomes
+
+
+def _told(outcomes: dict[Case, str]) -> dict[Case, str]:
+    """The same, after a line for each failed case."""
+    for (kernel, name), outcome in outcomes.items():
+        if outcome != RIGHT:
+            print(f"FAILED {kernel}, {name}: {outcome}", flush=True)
+    return outcomes
 
 
 def cases(*, small: bool) -> list[Case]:

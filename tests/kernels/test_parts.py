@@ -126,9 +126,10 @@ def test_a_request_that_an_abort_forgets_is_a_leak(tmp_path: Path, monkeypatch: 
 def test_decode_steps_of_one_batch_size_are_found_among_the_others(tmp_path: Path) -> None:
     models.save_small(tmp_path)
     engine = started(tmp_path, models.on_device("cpu"), kv_size=4 << 20, max_num_seqs=4)
-    seconds, waited = loads.decode_step(engine, loads.SMALL, 4)
-    assert seconds > 0
-    assert waited is None  # a CPU has no clock of its own
+    steps = loads.decode_steps(engine, loads.SMALL, 4)
+    assert steps.seconds > 0
+    assert steps.waited is None  # a CPU has no clock of its own
+    assert 0.8 < steps.context / (4 * loads.SMALL.context) < 1.5
     assert not engine.scheduler.requests
 
 
@@ -160,7 +161,7 @@ def test_the_time_in_which_a_device_waits_is_read_from_its_clock(tmp_path: Path)
     queue = SteppingQueue()
     backend = CudaBackend(torch.device("cpu"), HostShare(1), queue)
     engine = started(tmp_path, backend, kv_size=4 << 20, max_num_seqs=4)
-    _, waited = loads.decode_step(engine, loads.SMALL, 4)
+    waited = loads.decode_steps(engine, loads.SMALL, 4).waited
     assert waited is not None and 0.05 < waited < 0.25
     assert engine.runner._queue is queue  # type: ignore[union-attr]
 

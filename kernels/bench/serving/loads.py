@@ -14,6 +14,8 @@ from bench.serving import idle, models
 from bench.serving.drive import prompts, reports, started, submit
 from transformers import LlamaConfig
 
+from sluice_engine import messages
+from sluice_engine.backend.cuda.runner import GraphRunner
 from sluice_engine.core.engine import EngineLoop
 
 
@@ -42,23 +44,34 @@ def sizes_of(*, small: bool) -> Sizes:
     return SMALL if small else FULL
 
 
+class Eager(AssertionError):
+    """Decode steps run without their graphs."""
+
+
 def begin(device: str, folder: Path, sizes: Sizes) -> EngineLoop:
-    """An engine with this model."""
-    return started(
+    """An engine with this model. Raises Eager on a GPU whose graphs were not captured."""
+    begun = time.monotonic()
+    engine = started(
         models.save_config(sizes.model, folder), models.RandomBackend(device),
         max_num_seqs=max(sizes.batches), kv_size=sizes.kv_size,
     )  # fmt: skip
+    print(
+        f"{engine.scheduler.pool.num_blocks} blocks of KV cache; ready in {time.monotonic() - begun:.1f} s", flush=True
+    )
+    if isinstance(engine.runner, GraphRunner) and engine.runner.graphs.eager:
+        raise Eager(f"steps of {engine.runner.graphs.eager} rows have no graph")
+    return engine
 
 
 def measure(engine: EngineLoop, sizes: Sizes, ceilings: Ceilings) -> Iterator[Result]:
     """One result per load. Its floor is that of `floor_of`."""
     for batch in sizes.batches:
-        seconds, waited = decode_step(engine, sizes, batch)
-        moved, flops, floor = floor_of(sizes.model, batch, batch, batch * sizes.context, ceilings)
+        step = decode_steps(engine, sizes, batch)
+        moved, flops, floor = floor_of(sizes.model, batch, batch, step.context, ceilings)
         shape = f"{batch} × {sizes.context}"
-        yield Result("decode step", shape, seconds, moved, flops, round(floor / seconds, 4))
-        if waited is not None:
-            yield Result("idle between decode steps", shape, waited * seconds, 0, 0, 0.0)
+        yield Result("decode step", shape, step.seconds, moved, flops, round(floor / step.seconds, 4))
+        if step.waited is not None:
+            yield Result("idle between decode steps", shape, step.waited * step.seconds, 0, 0, 0.0)
     seconds = prefill(engine, sizes)
     length = sizes.long_prompt
     moved, flops, floor = floor_of(sizes.model, length, 1, length * length // 2, ceilings, reads=length)
@@ -85,24 +98,41 @@ def floor_of(
     return sum(moved for moved, _ in parts), sum(flops for _, flops in parts), floor
 
 
-def decode_step(engine: EngineLoop, sizes: Sizes, batch: int) -> tuple[float, float | None]:
-    """Median seconds between the ends of decode steps of this many sequences, the middle of which has `context` tokens; and
-    the part of the time in which the device waits, None for a device without a clock.
+@dataclass(frozen=True)
+class DecodeSteps:
+    """Decode steps of one batch size: median seconds between their ends, the part of the time in which the device waits
+    (None for one without a clock), and the tokens in all contexts on average.
     """
+
+    seconds: float
+    waited: float | None
+    context: int
+
+
+def decode_steps(engine: EngineLoop, sizes: Sizes, batch: int) -> DecodeSteps:
+    """Measured once all sequences decode, whose contexts then have about `sizes.context` tokens; the requests end with it."""
     length = sizes.context - sizes.steps // 2
-    for index, prompt in enumerate(prompts(batch, (length, length), sizes.model.vocab_size, seed=batch)):
-        submit(engine, f"decode-{batch}-{index}", prompt, sizes.steps + batch)
-    ends, gaps = None, list[float]()
+    names = [f"decode-{batch}-{index}" for index in range(batch)]
+    for name, prompt in zip(names, prompts(batch, (length, length), sizes.model.vocab_size, seed=batch), strict=True):
+        submit(engine, name, prompt, min(8 * sizes.steps + 4 * batch, engine.model.max_model_length - length))
+    ended, gaps, held = None, list[float](), list[int]()
     first = last = 0  # of the spans of these steps
     with idle.timed(engine.runner) as spans:
         for report in reports(engine):
             plain = report.sequences == batch and not report.prefill_tokens
-            if plain and ends is not None and len(gaps) < sizes.steps:
+            if plain and ended is not None:
                 first, last = first or len(spans), len(spans)
-                gaps.append(report.ended_at - ends)
-            ends = report.ended_at if plain else None
+                gaps.append(report.ended_at - ended)
+                held.append(report.kv_tokens)
+            ended = report.ended_at if plain else None
+            if len(gaps) == sizes.steps:
+                break
+    for name in names:
+        engine.cancel(messages.Cancel(name, "abort"))
+    for _ in reports(engine):
+        """Until the steps in flight have ended."""
     steps = spans[first:last]
-    return statistics.median(gaps), idle.idle_share(steps) if steps else None
+    return DecodeSteps(statistics.median(gaps), idle.idle_share(steps) if steps else None, round(statistics.mean(held)))
 
 
 def prefill(engine: EngineLoop, sizes: Sizes) -> float:

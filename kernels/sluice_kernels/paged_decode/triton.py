@@ -13,11 +13,22 @@ import triton
 import triton.language as tl
 
 from sluice_kernels import launch
+from sluice_kernels.fp8 import FP8
 from sluice_kernels.paged import LOG2_E, AttentionRule, PagedKV
 from sluice_kernels.paged_decode.configs import config_of, splits_for
-from sluice_kernels.tiles import block_of, tanh
+from sluice_kernels.tiles import block_of, tanh, wide_fp8
 
 MIN_ROWS = 16  # tl.dot's smallest tile
+
+
+@triton.jit
+def _page(place, mask, operand: tl.constexpr, fp8: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Keys or values [tile, dims] as an operand of a product; 0 where the mask hides them."""
+    stored = tl.load(place, mask=mask, other=0.0)
+    if fp8:
+        return wide_fp8(stored)
+    else:  # noqa: RET505 - Triton needs one path to each return
+        return stored.to(operand)
 
 
 @triton.jit
@@ -56,6 +67,7 @@ def _attend_split(  # type: ignore[no-untyped-def]
     capped: tl.constexpr,
     windowed: tl.constexpr,
     operand: tl.constexpr,
+    fp8: tl.constexpr,  # the cache, compiled: its values become float16
 ):
     sequence = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
@@ -91,7 +103,15 @@ def _attend_split(  # type: ignore[no-untyped-def]
         query + sequence * query_stride_sequence + head[:, None] * query_stride_head + dim[None, :],
         mask=out_mask,
         other=0.0,
-    ).to(operand)
+    )
+    scale = tl.full([rows], 1.0, tl.float32) * scale_log2
+    if fp8:  # float16 has less range than bfloat16: each row by its largest
+        wide = q.to(tl.float32)
+        largest = tl.max(tl.abs(wide), 1)
+        largest = tl.where(largest > 0.0, largest, 1.0)
+        q = wide / largest[:, None]
+        scale *= largest
+    q = q.to(operand)
     maximum = tl.full([rows], -float("inf"), tl.float32)
     total = tl.zeros([rows], tl.float32)
     acc = tl.zeros([rows, dims], tl.float32)
@@ -106,8 +126,8 @@ def _attend_split(  # type: ignore[no-untyped-def]
         inside = position % block_size
         kv_mask = valid[:, None] & dim_mask[None, :]
         key_at = block * key_stride_block + inside * key_stride_token + kv_head * key_stride_head
-        k = tl.load(key_cache + key_at[:, None] + dim[None, :], mask=kv_mask, other=0.0).to(operand)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
+        k = _page(key_cache + key_at[:, None] + dim[None, :], kv_mask, operand, fp8)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale[:, None]
         if capped:
             scores = softcap_log2 * tanh(scores / softcap_log2)
         scores = tl.where(valid[None, :], scores, -float("inf"))
@@ -115,7 +135,7 @@ def _attend_split(  # type: ignore[no-untyped-def]
         weights = tl.exp2(scores - new_maximum[:, None])
         shrink = tl.exp2(maximum - new_maximum)
         value_at = block * value_stride_block + inside * value_stride_token + kv_head * value_stride_head
-        v = tl.load(value_cache + value_at[:, None] + dim[None, :], mask=kv_mask, other=0.0).to(operand)
+        v = _page(value_cache + value_at[:, None] + dim[None, :], kv_mask, operand, fp8)
         acc = acc * shrink[:, None] + tl.dot(weights.to(operand), v, input_precision="ieee")
         total = total * shrink + tl.sum(weights, 1)
         maximum = new_maximum
@@ -210,7 +230,8 @@ def paged_decode_triton(
     if splits > 1:
         numerators = launch.empty((sequences, q_heads, splits, head_dim), torch.float32, query.device)
         maxima, sums = (launch.empty((sequences, q_heads, splits), torch.float32, query.device) for _ in range(2))
-    group = q_heads // kv_heads
+    group, operand = q_heads // kv_heads, operand_of(query)
+    fp8 = kv.keys.dtype == FP8 and operand in (tl.float16, tl.bfloat16)
     launch.launch(
         _attend_split, (sequences, kv_heads, splits),
         (
@@ -221,7 +242,7 @@ def paged_decode_triton(
         ),
         q_heads=q_heads, group=group, splits=splits, head_dim=head_dim, block_size=block_size,
         rows=max(MIN_ROWS, triton.next_power_of_2(group)), dims=dims, tile=config.tile,
-        capped=rule.softcap is not None, windowed=rule.window is not None, operand=operand_of(query),
+        capped=rule.softcap is not None, windowed=rule.window is not None, operand=tl.float16 if fp8 else operand, fp8=fp8,
         num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     if splits > 1:

@@ -32,6 +32,17 @@ def _sequence_of(starts, sequences, index, tokens: tl.constexpr):  # type: ignor
 
 
 @triton.jit
+def _page(place, valid, dim_mask, masked: tl.constexpr, whole: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Keys or values [tile, dims]; 0 where a mask hides them. Only a masked pass has tokens that are not valid."""
+    if masked:
+        return tl.load(place, mask=valid[:, None] & dim_mask[None, :], other=0.0)
+    elif whole:  # noqa: RET505 - Triton needs one path to each return
+        return tl.load(place)
+    else:
+        return tl.load(place, mask=dim_mask[None, :], other=0.0)
+
+
+@triton.jit
 def _attend(  # type: ignore[no-untyped-def]
     acc,  # [rows, dims] float32
     maximum,  # [rows] float32
@@ -70,25 +81,26 @@ def _attend(  # type: ignore[no-untyped-def]
             valid &= position >= visible
         block = block_of(table, position, valid, block_size)
         inside = position % block_size
-        kv_mask = valid[:, None] & dim_mask[None, :]
         key_at = block * key_stride_block + inside * key_stride_token
-        k = tl.load(key_start + key_at[:, None] + dim[None, :], mask=kv_mask, other=0.0).to(operand)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
+        k = _page(key_start + key_at[:, None] + dim[None, :], valid, dim_mask, masked, head_dim == dims).to(operand)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        unit = scale_log2  # of the scores: what turns them into exponents of two, in the instruction that subtracts
         if capped:
-            scores = softcap_log2 * tanh(scores / softcap_log2)
+            scores = softcap_log2 * tanh(scores * scale_log2 / softcap_log2)
+            unit = 1.0
         if masked:
             seen = valid[None, :] & (position[None, :] <= at[:, None])
             if windowed:
                 seen &= position[None, :] > at[:, None] - window
             scores = tl.where(seen, scores, -float("inf"))
-        new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+        new_maximum = tl.maximum(maximum, tl.max(scores, 1) * unit)
         base = new_maximum
         if windowed:  # a row may have seen nothing yet, and -inf - (-inf) would be NaN
             base = tl.where(new_maximum == -float("inf"), 0.0, new_maximum)
-        weights = tl.exp2(scores - base[:, None])
+        weights = tl.exp2(scores * unit - base[:, None])
         shrink = tl.exp2(maximum - base)
         value_at = block * value_stride_block + inside * value_stride_token
-        v = tl.load(value_start + value_at[:, None] + dim[None, :], mask=kv_mask, other=0.0).to(operand)
+        v = _page(value_start + value_at[:, None] + dim[None, :], valid, dim_mask, masked, head_dim == dims).to(operand)
         acc = acc * shrink[:, None]
         acc = tl.dot(weights.to(operand), v, acc, input_precision="ieee")
         total = total * shrink + tl.sum(weights, 1)
@@ -134,10 +146,11 @@ def _paged_prefill(  # type: ignore[no-untyped-def]
 ):
     tokens: tl.constexpr = rows // group
     kv_head = tl.program_id(1)
-    sequence = _sequence_of(starts, sequences, tl.program_id(0), tokens)
+    index = tl.num_programs(0) - 1 - tl.program_id(0)  # the last tiles see most: the first programs have them
+    sequence = _sequence_of(starts, sequences, index, tokens)
     first = tl.load(starts + sequence)
     length = tl.load(starts + sequence + 1) - first
-    offset = (tl.program_id(0) - first // tokens - sequence) * tokens  # of the tile's first token in its chunk
+    offset = (index - first // tokens - sequence) * tokens  # of the tile's first token in its chunk
     if offset >= length:
         return
     context = tl.load(contexts + sequence)

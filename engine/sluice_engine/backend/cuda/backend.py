@@ -66,7 +66,7 @@ class CudaBackend:
         self._packed: tuple[Path, Quantisation] | None = None  # of the folder that was read, if it is quantised
         on_cuda = device.type == "cuda"
         self._queue = queue or (CudaQueue() if on_cuda else HostQueue())
-        self._capture = capture or (CudaCapture(other_threads=group is not None) if on_cuda else run_eagerly)
+        self._capture = capture or (None if on_cuda else run_eagerly)
 
     def native_dtype(self, checkpoint: torch.dtype) -> torch.dtype:
         """The checkpoint's dtype."""
@@ -174,11 +174,17 @@ class CudaBackend:
         """False: a step on the device cannot be truncated."""
         return False
 
+    def new_capture(self) -> Capture:
+        """For the graphs of one runner. On CUDA it has a memory pool of its own: torch captures nothing more into the pool of
+        graphs that are gone, as those of the trial.
+        """
+        return self._capture or CudaCapture(other_threads=self._group is not None)
+
     def runner(self, model: LoadedModel, config: CacheConfig) -> Runner:
         """With decode graphs for a model that the fused decoder runs by the kernels' attention. See `base.Backend`."""
         decoder = model.module.forward
         if isinstance(decoder, FusedDecoder) and self._graphs:
-            runner: Runner = GraphRunner(model, decoder, config, self._queue, self._capture)
+            runner: Runner = GraphRunner(model, decoder, config, self._queue, self.new_capture())
         else:
             runner = Runner.sized(model, config)
         if self._group is not None:
