@@ -18,6 +18,7 @@ import triton.language as tl
 
 from sluice_kernels import launch
 from sluice_kernels.grouped_weights import GROUP, GroupedWeights, ordered
+from sluice_kernels.integers import cdiv, next_power_of_2
 from sluice_kernels.paged_decode.triton import operand_of
 
 MIN_ROWS: Final = 16  # tl.dot's smallest tile
@@ -112,7 +113,7 @@ def grouped_product(
     out = launch.empty((count, width), x.dtype, x.device)
     if count == 0 or width == 0:
         return out
-    tiles = triton.cdiv(width, config.columns)
+    tiles = cdiv(width, config.columns)
     if splits is None:
         splits = splits_for(tiles, groups, launch.device_of(x).multiprocessors)
     partial = out if splits == 1 else launch.empty((splits, count, width), torch.float32, x.device)
@@ -120,14 +121,14 @@ def grouped_product(
         _grouped_product, (tiles, splits),
         (
             x, weights.words, weights.scales, weights.zeros, partial,
-            count, x.stride(0), width, groups, triton.cdiv(groups, splits),
+            count, x.stride(0), width, groups, cdiv(groups, splits),
         ),
-        bits=bits, group_size=GROUP, rows=max(MIN_ROWS, triton.next_power_of_2(count)), columns=config.columns,
+        bits=bits, group_size=GROUP, rows=max(MIN_ROWS, next_power_of_2(count)), columns=config.columns,
         operand=operand_of(x), num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     if splits > 1:
         total = count * width
         launch.launch(
-            _sum_splits, (triton.cdiv(total, SUMMED),), (partial, out, total), splits=splits, block=SUMMED, num_warps=4
+            _sum_splits, (cdiv(total, SUMMED),), (partial, out, total), splits=splits, block=SUMMED, num_warps=4
         )
     return out

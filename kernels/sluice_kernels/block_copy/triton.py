@@ -8,6 +8,7 @@ import triton.language as tl
 
 from sluice_kernels import launch
 from sluice_kernels.block_copy.configs import CHUNK, WARPS
+from sluice_kernels.integers import cdiv
 
 WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
@@ -54,7 +55,7 @@ def _launch(source: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor) -> 
     read, written = (tensor.flatten(1).view(kind) for tensor in (source, target))
     words = read.shape[1]
     launch.launch(
-        _block_copy, (len(pairs), triton.cdiv(words, CHUNK)),
+        _block_copy, (len(pairs), cdiv(words, CHUNK)),
         (read, written, pairs, read.stride(0), written.stride(0)),
         words=words, chunk=CHUNK, num_warps=WARPS,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from sluice_kernels.fp8 import FP8, refusal
 from sluice_kernels.kv_write.configs import MOST_HEAD_DIM, config_of
 from sluice_kernels.kv_write.reference import HeadNorm, PagedCache, Rope, kv_write_reference
 
-__all__ = ["HeadNorm", "PagedCache", "Rope", "can_use", "kv_write"]
+__all__ = ["HeadNorm", "PagedCache", "Rope", "can_use", "kv_write", "kv_write_unchecked"]
 
 
 def can_use(head_dim: int, group: int, dtype: torch.dtype, cache_dtype: torch.dtype, architecture: int) -> str | None:
@@ -49,6 +49,18 @@ def kv_write(
             arguments.check_dtype(name, weight, query.dtype, torch.float32)
             arguments.check_contiguous(name, weight)
             arguments.check_device(query, **{name: weight})
+    return kv_write_unchecked(query, key, value, cache, rope, norm)
+
+
+def kv_write_unchecked(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cache: PagedCache,
+    rope: Rope | None = None,
+    norm: HeadNorm | None = None,
+) -> torch.Tensor:
+    """As `kv_write`, of arguments like some that were checked: the checks take as long as the launch."""
     if launch.is_compiled(query):
         from sluice_kernels.kv_write.triton import kv_write_triton
 

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from sluice_kernels import launch
+from sluice_kernels.integers import cdiv, next_power_of_2
 from sluice_kernels.kv_write.configs import config_of
 from sluice_kernels.kv_write.reference import HeadNorm, PagedCache, Rope
 from sluice_kernels.tiles import in_fp8_range
@@ -181,7 +182,7 @@ def kv_write_triton(
         return out
     half = (head_dim if rope is None else rope.table.shape[1]) // 2
     launch.launch(
-        _kv_write, (triton.cdiv(count, config.tokens), kv_heads),
+        _kv_write, (cdiv(count, config.tokens), kv_heads),
         (
             query, key, value, out, cache.keys, cache.values, cache.slots, cache.key_scales, cache.value_scales,
             None if norm is None else norm.query, None if norm is None else norm.key,
@@ -192,8 +193,8 @@ def kv_write_triton(
             0.0 if norm is None else norm.eps, 0.0 if norm is None else norm.weight_offset,
         ),
         q_heads=q_heads, group=group, head_dim=head_dim, block_size=cache.keys.shape[1], tokens=config.tokens,
-        rows=triton.next_power_of_2(config.tokens * group), half=half, half_block=triton.next_power_of_2(half),
-        rest_block=triton.next_power_of_2(max(1, head_dim - 2 * half)), dims=triton.next_power_of_2(head_dim),
+        rows=next_power_of_2(config.tokens * group), half=half, half_block=next_power_of_2(half),
+        rest_block=next_power_of_2(max(1, head_dim - 2 * half)), dims=next_power_of_2(head_dim),
         num_warps=config.warps,
     )  # fmt: skip
     return out

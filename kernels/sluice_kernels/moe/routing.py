@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from sluice_kernels import launch
+from sluice_kernels.integers import cdiv, next_power_of_2
 from sluice_kernels.moe.reference import SMALLEST_SUM, Alignment, Routing, RoutingRule, tile_count
 from sluice_kernels.tiles import sigmoid
 
@@ -152,12 +153,12 @@ def route_triton(logits: torch.Tensor, rule: RoutingRule) -> Routing:
     chosen = launch.empty((count, rule.top_k), torch.int32, logits.device)
     weights = launch.empty((count, rule.top_k), torch.float32, logits.device)
     if count:
-        block = triton.next_power_of_2(experts)
+        block = next_power_of_2(experts)
         rows = max(1, min(16, SCORES // block))
         launch.launch(
-            _route, (triton.cdiv(count, rows),), (logits, chosen, weights, count, logits.stride(0)),
+            _route, (cdiv(count, rows),), (logits, chosen, weights, count, logits.stride(0)),
             count=experts, top_k=rule.top_k, by_sigmoid=rule.scoring == "sigmoid", renormalise=rule.renormalise,
-            smallest_sum=SMALLEST_SUM, rows=rows, block=block, choices=triton.next_power_of_2(rule.top_k), num_warps=4,
+            smallest_sum=SMALLEST_SUM, rows=rows, block=block, choices=next_power_of_2(rule.top_k), num_warps=4,
         )  # fmt: skip
     return Routing(chosen, weights)
 
@@ -165,8 +166,8 @@ def route_triton(logits: torch.Tensor, rule: RoutingRule) -> Routing:
 def align_triton(chosen: torch.Tensor, experts: int, tile: int) -> Alignment:
     """Computes `align_reference` for at least one row."""
     pairs = chosen.numel()
-    tiles, chunks = tile_count(pairs, experts, tile), triton.cdiv(pairs, CHUNK)
-    bins = max(LEAST_BINS, triton.next_power_of_2(experts))
+    tiles, chunks = tile_count(pairs, experts, tile), cdiv(pairs, CHUNK)
+    bins = max(LEAST_BINS, next_power_of_2(experts))
 
     def integers(*shape: int) -> torch.Tensor:
         return launch.empty(shape, torch.int32, chosen.device)
@@ -180,7 +181,7 @@ def align_triton(chosen: torch.Tensor, experts: int, tile: int) -> Alignment:
         _place_pairs, (chunks,),
         (
             chosen, counts, aligned.order, aligned.places, aligned.tile_experts, aligned.ends,
-            pairs, chunks, tiles, triton.cdiv(tiles, chunks), tile,
+            pairs, chunks, tiles, cdiv(tiles, chunks), tile,
         ),
         expert_count=experts, chunk=CHUNK, bins=bins, at_once=AT_ONCE, compared=COMPARED, num_warps=8,
     )  # fmt: skip

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from sluice_kernels import launch
+from sluice_kernels.integers import cdiv, next_power_of_2
 from sluice_kernels.moe.configs import Config, Configs, config_of
 from sluice_kernels.moe.reference import Alignment, ExpertWeights, Routing, Shared
 from sluice_kernels.moe.routing import align_triton
@@ -174,7 +175,7 @@ def _product(
 ) -> None:  # fmt: skip
     tiles = len(aligned.tile_experts)
     launch.launch(
-        kernel, (tiles * triton.cdiv(sizes[-1], config.columns),),
+        kernel, (tiles * cdiv(sizes[-1], config.columns),),
         (*tensors, aligned.tile_experts, aligned.ends, tiles, *sizes),
         expert_count=len(aligned.ends), tile=config.tile, columns=config.columns, depth=config.depth, band=BAND,
         operand=operand_of(tensors[0]), num_warps=config.warps, num_stages=config.stages, **constants,
@@ -187,11 +188,11 @@ def combine_triton(
     """Computes `combine_reference` of outputs [places, hidden] that lie at `places` [rows · top_k]."""
     (count, top_k), width = weights.shape, outputs.shape[1]
     out = launch.empty((count, width), outputs.dtype, outputs.device)
-    columns = min(COMBINED, max(128, triton.next_power_of_2(width)))
+    columns = min(COMBINED, max(128, next_power_of_2(width)))
     tensors = (None, None) if shared is None else (shared.out, shared.gate)
     strides = (0, 0) if shared is None else (shared.out.stride(0), shared.gate.stride(0))
     launch.launch(
-        _combine, (count, triton.cdiv(width, columns)), (outputs, places, weights, *tensors, out, width, *strides),
+        _combine, (count, cdiv(width, columns)), (outputs, places, weights, *tensors, out, width, *strides),
         top_k=top_k, columns=columns, num_warps=4,
     )  # fmt: skip
     return out

@@ -6,7 +6,7 @@ from sluice_kernels import arguments, launch
 from sluice_kernels.paged import AttentionRule, PagedKV, can_attend, check_attention
 from sluice_kernels.paged_decode.reference import paged_decode_reference
 
-__all__ = ["AttentionRule", "PagedKV", "can_use", "paged_decode"]
+__all__ = ["AttentionRule", "PagedKV", "can_use", "paged_decode", "paged_decode_unchecked"]
 
 
 def can_use(head_dim: int, group: int, dtype: torch.dtype, cache_dtype: torch.dtype, architecture: int) -> str | None:
@@ -24,6 +24,11 @@ def paged_decode(query: torch.Tensor, kv: PagedKV, rule: AttentionRule) -> torch
     """
     check_attention("paged_decode", query, kv, rule)
     arguments.check_shape("kv.tables", kv.tables, "[sequences, max_blocks]", query.shape[0], None)
+    return paged_decode_unchecked(query, kv, rule)
+
+
+def paged_decode_unchecked(query: torch.Tensor, kv: PagedKV, rule: AttentionRule) -> torch.Tensor:
+    """As `paged_decode`, of arguments like some that were checked: the checks take as long as the launch."""
     if launch.is_compiled(query):
         # Imported lazily: the reference must work without triton.
         from sluice_kernels.paged_decode.triton import paged_decode_triton

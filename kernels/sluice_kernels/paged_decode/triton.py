@@ -14,6 +14,7 @@ import triton.language as tl
 
 from sluice_kernels import launch
 from sluice_kernels.fp8 import FP8
+from sluice_kernels.integers import next_power_of_2
 from sluice_kernels.paged import LOG2_E, AttentionRule, PagedKV
 from sluice_kernels.paged_decode.configs import config_of, splits_for
 from sluice_kernels.tiles import block_of, tanh, wide_fp8
@@ -219,7 +220,7 @@ def paged_decode_triton(
     if sequences == 0:
         return out
     device = launch.device_of(query)
-    dims = max(16, triton.next_power_of_2(head_dim))
+    dims = max(16, next_power_of_2(head_dim))
     config = config_of(device.architecture, dims)
     if splits is None:
         most_tokens = kv.tables.shape[1] * block_size
@@ -241,7 +242,7 @@ def paged_decode_triton(
             *query.stride()[:2], *kv.keys.stride()[:3], *kv.values.stride()[:3], kv.tables.stride(0),
         ),
         q_heads=q_heads, group=group, splits=splits, head_dim=head_dim, block_size=block_size,
-        rows=max(MIN_ROWS, triton.next_power_of_2(group)), dims=dims, tile=config.tile,
+        rows=max(MIN_ROWS, next_power_of_2(group)), dims=dims, tile=config.tile,
         capped=rule.softcap is not None, windowed=rule.window is not None, operand=tl.float16 if fp8 else operand, fp8=fp8,
         num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip

@@ -6,7 +6,7 @@ from sluice_kernels import arguments, launch
 from sluice_kernels.paged import AttentionRule, PagedKV, can_attend, check_attention
 from sluice_kernels.paged_prefill.reference import paged_prefill_reference
 
-__all__ = ["AttentionRule", "PagedKV", "can_use", "paged_prefill"]
+__all__ = ["AttentionRule", "PagedKV", "can_use", "paged_prefill", "paged_prefill_unchecked"]
 
 
 def can_use(head_dim: int, group: int, dtype: torch.dtype, cache_dtype: torch.dtype, architecture: int) -> str | None:
@@ -28,6 +28,13 @@ def paged_prefill(query: torch.Tensor, starts: torch.Tensor, kv: PagedKV, rule: 
     arguments.check_dtype("starts", starts, torch.int32)
     arguments.check_contiguous("starts", starts)
     arguments.check_device(query, starts=starts)
+    return paged_prefill_unchecked(query, starts, kv, rule)
+
+
+def paged_prefill_unchecked(
+    query: torch.Tensor, starts: torch.Tensor, kv: PagedKV, rule: AttentionRule
+) -> torch.Tensor:
+    """As `paged_prefill`, of arguments like some that were checked: the checks take as long as the launch."""
     if launch.is_compiled(query):
         from sluice_kernels.paged_prefill.triton import paged_prefill_triton
 

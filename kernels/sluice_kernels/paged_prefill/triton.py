@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from sluice_kernels import launch
+from sluice_kernels.integers import next_power_of_2
 from sluice_kernels.paged import LOG2_E, AttentionRule, PagedKV
 from sluice_kernels.paged_decode.triton import operand_of
 from sluice_kernels.paged_prefill.configs import config_of
@@ -216,7 +217,7 @@ def paged_prefill_triton(query: torch.Tensor, starts: torch.Tensor, kv: PagedKV,
     if count == 0 or sequences == 0:
         return out
     group = q_heads // kv_heads
-    dims = max(16, triton.next_power_of_2(head_dim))
+    dims = max(16, next_power_of_2(head_dim))
     config = config_of(launch.device_of(query).architecture, dims, count * group / sequences)
     launch.launch(
         _paged_prefill, (count // (config.rows // group) + sequences, kv_heads),

@@ -7,7 +7,7 @@ from sluice_kernels.fp8 import refusal
 from sluice_kernels.rms_norm.configs import MOST_WIDTH
 from sluice_kernels.rms_norm.reference import rms_norm_fp8_reference, rms_norm_reference
 
-__all__ = ["can_use", "rms_norm", "rms_norm_fp8"]
+__all__ = ["can_use", "rms_norm", "rms_norm_fp8", "rms_norm_unchecked"]
 
 
 def can_use(width: int, dtype: torch.dtype, architecture: int, fp8: bool = False) -> str | None:
@@ -33,6 +33,13 @@ def rms_norm(
     not match.
     """
     _check(x, weight, residual, fp8=False)
+    return rms_norm_unchecked(x, weight, eps, weight_offset, residual)
+
+
+def rms_norm_unchecked(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, weight_offset: float = 0.0, residual: torch.Tensor | None = None
+) -> torch.Tensor:
+    """As `rms_norm`, of arguments like some that were checked: the checks take as long as the launch."""
     if launch.is_compiled(x):
         from sluice_kernels.rms_norm.triton import rms_norm_triton
 

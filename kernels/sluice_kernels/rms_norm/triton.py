@@ -6,6 +6,7 @@ import triton.language as tl
 
 from sluice_kernels import launch
 from sluice_kernels.fp8 import FP8
+from sluice_kernels.integers import cdiv, next_power_of_2
 from sluice_kernels.rms_norm.configs import config_of
 from sluice_kernels.tiles import count_nan, fp8_scale, in_fp8_range
 
@@ -75,10 +76,10 @@ def _launch(
     count, width = x.shape
     if count == 0:
         return
-    block = triton.next_power_of_2(width)
+    block = next_power_of_2(width)
     config = config_of(block)
     strides = (x.stride(0), 0 if residual is None else residual.stride(0))
     launch.launch(
-        _rms_norm, (triton.cdiv(count, config.rows),), (*tensors, count, *strides, eps, weight_offset),
+        _rms_norm, (cdiv(count, config.rows),), (*tensors, count, *strides, eps, weight_offset),
         width=width, block=block, rows=config.rows, num_warps=config.warps,
     )  # fmt: skip

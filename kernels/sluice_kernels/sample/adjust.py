@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 
 from sluice_kernels import launch
+from sluice_kernels.integers import cdiv
 from sluice_kernels.sample.configs import EDIT_BLOCK
 from sluice_kernels.sample.reference import Bias, Penalties, Rows
 
@@ -66,7 +67,7 @@ def adjusted(logits: torch.Tensor, rows: Rows, penalties: Penalties | None, bias
             penalties.repetition, penalties.frequency, penalties.presence,
         )  # fmt: skip
     launch.launch(
-        _adjust, (count, triton.cdiv(vocabulary, EDIT_BLOCK)),
+        _adjust, (count, cdiv(vocabulary, EDIT_BLOCK)),
         (
             logits, scores, rows.slots, *biases, *factors, rows.mask, logits.stride(0),
             0 if bias is None else bias.ids.stride(0), 0 if rows.mask is None else rows.mask.stride(0), vocabulary,

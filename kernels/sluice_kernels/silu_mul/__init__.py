@@ -7,7 +7,7 @@ from sluice_kernels.fp8 import refusal
 from sluice_kernels.silu_mul.configs import MOST_WIDTH
 from sluice_kernels.silu_mul.reference import ACTIVATIONS, silu_mul_fp8_reference, silu_mul_reference
 
-__all__ = ["can_use", "silu_mul", "silu_mul_fp8"]
+__all__ = ["can_use", "silu_mul", "silu_mul_fp8", "silu_mul_unchecked"]
 
 
 def can_use(width: int, activation: str, dtype: torch.dtype, architecture: int, fp8: bool = False) -> str | None:
@@ -28,6 +28,11 @@ def silu_mul(gate_up: torch.Tensor, activation: str = "silu") -> torch.Tensor:
     does not match.
     """
     _check(gate_up, activation, fp8=False)
+    return silu_mul_unchecked(gate_up, activation)
+
+
+def silu_mul_unchecked(gate_up: torch.Tensor, activation: str = "silu") -> torch.Tensor:
+    """As `silu_mul`, of arguments like some that were checked: the checks take as long as the launch."""
     if launch.is_compiled(gate_up):
         from sluice_kernels.silu_mul.triton import silu_mul_triton
 

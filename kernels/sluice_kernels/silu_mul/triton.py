@@ -8,6 +8,7 @@ import triton.language as tl
 
 from sluice_kernels import launch
 from sluice_kernels.fp8 import FP8
+from sluice_kernels.integers import cdiv, next_power_of_2
 from sluice_kernels.silu_mul.configs import QUANTISED, config_of
 from sluice_kernels.tiles import count_nan, fp8_scale, in_fp8_range, sigmoid
 
@@ -82,9 +83,9 @@ def silu_mul_triton(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
     out = launch.empty((count, width), gate_up.dtype, gate_up.device)
     if count == 0:
         return out
-    config = config_of(triton.next_power_of_2(width))
+    config = config_of(next_power_of_2(width))
     launch.launch(
-        _silu_mul, (triton.cdiv(count, config.rows), triton.cdiv(width, config.columns)),
+        _silu_mul, (cdiv(count, config.rows), cdiv(width, config.columns)),
         (gate_up, out, count, gate_up.stride(0)),
         width=width, rows=config.rows, columns=config.columns, gelu=activation == "gelu_tanh", num_warps=config.warps,
     )  # fmt: skip
@@ -98,7 +99,7 @@ def silu_mul_fp8_triton(gate_up: torch.Tensor, activation: str) -> tuple[torch.T
     scales = launch.empty((count,), torch.float32, gate_up.device)
     if count == 0:
         return out, scales
-    columns = min(QUANTISED.columns, triton.next_power_of_2(width))
+    columns = min(QUANTISED.columns, next_power_of_2(width))
     launch.launch(
         _silu_mul_fp8, (count,), (gate_up, out, scales, gate_up.stride(0)),
         width=width, columns=columns, gelu=activation == "gelu_tanh", num_warps=QUANTISED.warps,

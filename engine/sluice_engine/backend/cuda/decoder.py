@@ -12,7 +12,7 @@ from sluice_engine.backend.cuda.feed_forward.experts import (
     experts_of,
     experts_output,
 )
-from sluice_engine.backend.cuda.ops import KERNELS, Ops
+from sluice_engine.backend.cuda.ops import KERNELS, Ops, unchecked
 from sluice_engine.backend.cuda.ops.products import Product, Quantised, product_of, unquantised
 from sluice_engine.backend.cuda.step_tensors import StepTensors, step_tensors
 from sluice_engine.model.batch import Batch
@@ -84,6 +84,10 @@ class FusedDecoder:
     ) -> Output:
         """input_ids and position_ids [1, T], logits_to_keep [N] → logits [1, N, vocab]."""
         return Output(self.logits(step_tensors(sluice_batch), sluice_cache).unsqueeze(0))
+
+    def skip_checks(self) -> None:
+        """Check the arguments of kernels no more."""
+        self._ops = unchecked(self._ops)
 
     def compile_experts(self) -> None:
         """Compile the kernels of all mixtures of experts, so that no step does: which it needs depends on its tokens."""

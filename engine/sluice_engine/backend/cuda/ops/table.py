@@ -6,20 +6,20 @@ data to the host on CUDA, so a decode step of them is captured in a CUDA graph.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
 from torch.nn.functional import embedding, linear
 
 from sluice_engine.backend.cuda.ops.products import product
-from sluice_kernels.kv_write import kv_write
+from sluice_kernels.kv_write import kv_write, kv_write_unchecked
 from sluice_kernels.moe import Routing, moe, route
-from sluice_kernels.paged_decode import paged_decode
-from sluice_kernels.paged_prefill import paged_prefill
-from sluice_kernels.rms_norm import rms_norm
+from sluice_kernels.paged_decode import paged_decode, paged_decode_unchecked
+from sluice_kernels.paged_prefill import paged_prefill, paged_prefill_unchecked
+from sluice_kernels.rms_norm import rms_norm, rms_norm_unchecked
 from sluice_kernels.sample import sample
-from sluice_kernels.silu_mul import silu_mul
+from sluice_kernels.silu_mul import silu_mul, silu_mul_unchecked
 
 Operation = Callable[..., torch.Tensor]
 
@@ -70,3 +70,30 @@ KERNELS: Final = Ops(
     logits=linear,
     sample=sample,
 )
+_UNCHECKED: Final[dict[Operation, Operation]] = {
+    kv_write: kv_write_unchecked,
+    paged_decode: paged_decode_unchecked,
+    paged_prefill: paged_prefill_unchecked,
+    rms_norm: rms_norm_unchecked,
+    silu_mul: silu_mul_unchecked,
+}
+
+
+def unchecked(ops: Ops) -> Ops:
+    """The same without the checks of arguments, for a decoder that has computed a step with them: all its steps differ in
+    the number of tokens alone.
+    """
+    return replace(
+        ops,
+        add_norm_before=_unchecked(ops.add_norm_before),
+        kv_write=_unchecked(ops.kv_write),
+        decode=_unchecked(ops.decode),
+        prefill=_unchecked(ops.prefill),
+        add_norm_after=_unchecked(ops.add_norm_after),
+        silu_mul=_unchecked(ops.silu_mul),
+        add_norm_last=_unchecked(ops.add_norm_last),
+    )
+
+
+def _unchecked(operation: Operation) -> Operation:
+    return _UNCHECKED.get(operation, operation)
