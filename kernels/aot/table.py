@@ -78,7 +78,10 @@ def pending() -> Iterator[Pending]:
 
 def digest(recorded: launch.Launch, architecture: int) -> str:
     """Changes with whatever may change the machine code. Comments and formatting do not."""
-    files = (inspect.getsourcefile(recorded.kernel.fn), inspect.getsourcefile(tiles))
+    module = inspect.getmodule(recorded.kernel.fn)
+    files = [inspect.getsourcefile(recorded.kernel.fn), inspect.getsourcefile(tiles)]
+    called = {inspect.getsourcefile(each.fn) for each in vars(module).values() if isinstance(each, triton.JITFunction)}
+    files += sorted(file for file in called if file is not None and file not in files)
     sources = [ast.unparse(ast.parse(Path(file).read_text())) for file in files if file is not None]
     return hashlib.sha256(repr((recorded.key, architecture, triton.__version__, sources)).encode()).hexdigest()[:12]
 

@@ -90,6 +90,12 @@ NAMED: Final = {
     "top-k, top-p of 1": Case(3, 1025, top_k=7, top_p=1.0),
     "k beyond the vocabulary, top-p of 0": Case(4, 100, top_k=1000, top_p=0.0),
     "min-p of 1": Case(3, 700, min_p=1.0, levels=4),
+    "k of all candidates": Case(2, 8191, top_k=1024),
+    "k beyond the candidates": Case(1, 5000, top_k=3000, top_p=0.99, magnitude=1.0),
+    "more equal scores than candidates": Case(2, 6000, top_k=50, top_p=0.9, levels=2),
+    "top-p beyond the candidates": Case(1, 5000, top_p=0.9, magnitude=0.5),
+    "top-p of nearly equal scores, bfloat16": Case(1, 5000, top_p=0.6, magnitude=0.01, dtype=torch.bfloat16),
+    "fewer finite scores than k": Case(2, 6000, top_k=1000, top_p=0.9, temperature=0.01),
     "8k tokens": Case(1, 8191, top_k=50, top_p=0.9, dtype=torch.bfloat16),
 }
 LARGE: Final = {
