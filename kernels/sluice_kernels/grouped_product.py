@@ -25,6 +25,7 @@ MIN_ROWS: Final = 16  # tl.dot's smallest tile
 MOST_SPLITS: Final = 8
 GROUPS_PER_SPLIT: Final = 4  # fewer cost more to add than they gain
 PROGRAMS_PER_MULTIPROCESSOR: Final = 4  # they hide each other's load latency
+SPLIT_TILE: Final = 64  # outputs; the splits are those of such tiles, whatever the rows' own is
 SUMMED: Final = 1024  # elements per program of the second launch
 
 
@@ -115,7 +116,7 @@ def grouped_product(
         return out
     tiles = cdiv(width, config.columns)
     if splits is None:
-        splits = splits_for(tiles, groups, launch.device_of(x).multiprocessors)
+        splits = splits_for(cdiv(width, SPLIT_TILE), groups, launch.device_of(x).multiprocessors)
     partial = out if splits == 1 else launch.empty((splits, count, width), torch.float32, x.device)
     launch.launch(
         _grouped_product, (tiles, splits),

@@ -1,6 +1,7 @@
 """Drives an engine's loop without its server: requests in, texts and step times out."""
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,7 @@ def submit(engine: EngineLoop, name: str, prompt: list[int], output: int, **samp
     """Submit a request, greedy unless told otherwise. Raises RuntimeError if it is rejected."""
     values: dict[str, object] = {"max_tokens": output, "temperature": 0.0, "ignore_eos": True}
     params = SamplingParams(**(values | sampling))  # type: ignore[arg-type]
-    rejected = engine.submit(messages.Submit(name, tuple(prompt), params, 0.0))
+    rejected = engine.submit(messages.Submit(name, tuple(prompt), params, time.monotonic()))
     if rejected is not None:
         raise RuntimeError(f"request {name} was rejected: {rejected.message}")
 

@@ -27,9 +27,14 @@ TABLE: Final = (
 )
 
 
-def config_of(architecture: int, dims: int) -> Config:
-    """The configuration for a head_dim padded to `dims`."""
-    return next(config for least, most, config in TABLE if architecture >= least and dims <= most)
+# The same for an fp8 cache. Of 22 others on an H100, with 64 contexts of 4,096 tokens, the second best takes 1.08 times as long.
+FP8_TABLE: Final = ((90, 128, Config(tile=64, warps=2, stages=3)), *TABLE)
+
+
+def config_of(architecture: int, dims: int, *, fp8: bool = False) -> Config:
+    """The configuration for a head_dim padded to `dims`. `fp8`: of the cache."""
+    table = FP8_TABLE if fp8 else TABLE
+    return next(config for least, most, config in table if architecture >= least and dims <= most)
 
 
 def splits_for(sequences: int, kv_heads: int, most_tokens: int, multiprocessors: int) -> int:
