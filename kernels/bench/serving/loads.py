@@ -44,6 +44,9 @@ def sizes_of(*, small: bool) -> Sizes:
     return SMALL if small else FULL
 
 
+MOST_SECONDS: Final = 15.0  # until a batch decodes
+
+
 class Eager(AssertionError):
     """Decode steps run without their graphs."""
 
@@ -110,13 +113,16 @@ class DecodeSteps:
 
 
 def decode_steps(engine: EngineLoop, sizes: Sizes, batch: int) -> DecodeSteps:
-    """Measured once all sequences decode, whose contexts then have about `sizes.context` tokens; the requests end with it."""
+    """Measured once all sequences decode, whose contexts then have about `sizes.context` tokens; the requests end with it.
+    Raises RuntimeError if they do not decode together soon.
+    """
     length = sizes.context - sizes.steps // 2
     names = [f"decode-{batch}-{index}" for index in range(batch)]
     for name, prompt in zip(names, prompts(batch, (length, length), sizes.model.vocab_size, seed=batch), strict=True):
         submit(engine, name, prompt, min(8 * sizes.steps + 4 * batch, engine.model.max_model_length - length))
     ended, gaps, held = None, list[float](), list[int]()
     first = last = 0  # of the spans of these steps
+    begun = time.monotonic()
     with idle.timed(engine.runner) as spans:
         for report in reports(engine):
             plain = report.sequences == batch and not report.prefill_tokens
@@ -127,6 +133,8 @@ def decode_steps(engine: EngineLoop, sizes: Sizes, batch: int) -> DecodeSteps:
             ended = report.ended_at if plain else None
             if len(gaps) == sizes.steps:
                 break
+            if time.monotonic() - begun > MOST_SECONDS:
+                raise RuntimeError(f"{batch} sequences do not decode together after {MOST_SECONDS:.0f} s: {report}")
     for name in names:
         engine.cancel(messages.Cancel(name, "abort"))
     for _ in reports(engine):
