@@ -21,8 +21,8 @@ KERNELS: Final[dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[Any, st
     for module in (rms_norm, silu_mul, kv_write, paged_decode, paged_prefill, block_copy, sample, w4a16, w8a16, moe)
 }
 SMALL_STEP: Final = 5  # a rehearsal runs every fifth case; the tests run them all
-PROCESSES: Final = 8  # at once: each takes up to 8 GiB of the device's memory
-SHARES: Final = 40  # of the cases, one process each
+PROCESSES: Final = 12  # at once: most take less than 4 GiB of the device's memory
+SHARES: Final = 36  # of the cases, one process each
 RIGHT: Final = "right"
 
 Case = tuple[str, str]  # the kernel and its case

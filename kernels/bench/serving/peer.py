@@ -16,7 +16,7 @@ from transformers.utils import is_flash_attn_2_available
 
 from sluice_engine.core.engine import EngineLoop
 
-REQUESTS = 128
+REQUESTS = 64
 SMALL_REQUESTS = 4
 
 

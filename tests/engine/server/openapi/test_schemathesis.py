@@ -33,6 +33,7 @@ CHECKS: Final = [
     allow_header_conformance,
 ]  # fmt: skip
 FEW_TOKENS: Final = {"max_tokens": 2, "max_completion_tokens": 2, "max_output_tokens": 2}
+PATIENCE: Final = 120.0  # seconds for an answer; a text without a limit goes on to the end of the context
 LEAST_TTFT_MS: Final = 60_000  # a deadline that cannot be met is a 503, rightly
 OPERATIONS: Final = [(path, method) for path, methods in document()["paths"].items() for method in methods]
 CALLS: Final = [
@@ -130,6 +131,6 @@ def test_answers_conform(api: Any, path: str, method: str, mode: GenerationMode)
             if (slo := case.body.get("slo")) and slo.get("ttft_ms") is not None:
                 slo["ttft_ms"] = max(slo["ttft_ms"], LEAST_TTFT_MS)
             case.body |= {"model": "tiny"} if "model" in case.body else {}
-        case.call_and_validate(checks=CHECKS)
+        case.call_and_validate(checks=CHECKS, timeout=PATIENCE)
 
     judged()
