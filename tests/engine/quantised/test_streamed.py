@@ -2,8 +2,6 @@
 
 import json
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from sluice_engine.backend.cuda.loading import stored
 from sluice_engine.errors import ModelInvalid
 from sluice_engine.model import attention
 from sluice_engine.model.pretrained import from_folder
-from tests.engine.backend.cuda.test_weights import GROWTH, read, tensors
+from tests.engine.backend.cuda.test_weights import beside_the_model, read, tensors
 from tests.engine.families import FAMILIES, SMALL, save
 from tests.engine.quantised.damage import LAYER, damaged
 from tests.engine.quantised.packer import Format, quantise_folder
@@ -114,13 +112,11 @@ def test_the_host_holds_one_layer_beside_the_devices_tensors(tmp_path: Path) -> 
     """
     save(LlamaConfig(**SMALL), tmp_path / "tiny")
     packed_model(tmp_path, layers=8, hidden=1024, inner=4096)
-    done = subprocess.run(
-        [sys.executable, "-c", GROWTH, str(tmp_path), json.dumps(sys.path)], capture_output=True, text=True, check=True
-    )
-    grown, model = json.loads(done.stdout)
     largest = 1024 * 4096
+    most = 32 * largest
+    beside, model = beside_the_model(tmp_path, most)
     assert model > 2 * 16 * 7 * (largest // 4) > 12 * largest
-    assert grown - model < 32 * largest < model // 2 + (8 << 20), (grown, model)
+    assert beside < most < model // 2 + (8 << 20), (beside, model)
 
 
 def test_progress_counts_the_bytes_of_the_files(tmp_path: Path) -> None:

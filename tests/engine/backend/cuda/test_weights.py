@@ -221,6 +221,20 @@ print(json.dumps([status("VmHWM") - before, sum(each.nbytes for each in module.p
 """
 
 
+def beside_the_model(folder: Path, most: int) -> tuple[int, int]:
+    """Bytes that a process holds at most beside the model that it loads, and those of the model. The least of three loads
+    unless one holds less than `most`: pages of the files that the kernel leaves mapped count too, on a busy machine many.
+    """
+    beside, model = sys.maxsize, 0
+    for _ in range(3):
+        command = [sys.executable, "-c", GROWTH, str(folder), json.dumps(sys.path)]
+        grown, model = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        beside = min(beside, abs(grown - model))
+        if beside < most:
+            break
+    return beside, model
+
+
 @pytest.mark.parametrize("kind", [LlamaConfig, GPTNeoXConfig])  # as they are, and renamed
 def test_the_host_holds_nothing_but_the_buffers_beside_the_devices_tensors(
     kind: type[PreTrainedConfig], tmp_path: Path
@@ -232,9 +246,7 @@ def test_the_host_holds_nothing_but_the_buffers_beside_the_devices_tensors(
     save(kind(**NO_GROUPS), tmp_path / "tiny")
     AutoModelForCausalLM.from_config(kind(**sizes)).save_pretrained(tmp_path, max_shard_size="70MB")
     files = [path.stat().st_size for path in tmp_path.glob("*.safetensors")]
-    done = subprocess.run(
-        [sys.executable, "-c", GROWTH, str(tmp_path), json.dumps(sys.path)], capture_output=True, text=True, check=True
-    )
-    grown, model = json.loads(done.stdout)
+    most = 24 << 20
+    beside, model = beside_the_model(tmp_path, most)
     assert sum(files) > 2 * model - (1 << 20)
-    assert abs(grown - model) < 24 << 20 < min(files), (grown, model)
+    assert beside < most < min(files), (beside, model)
