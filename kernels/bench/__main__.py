@@ -7,7 +7,9 @@ parts of each group have a process. Exit codes: 0 all is right, 1 a part failed,
 """
 
 import argparse
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,10 +52,14 @@ def _run_all(arguments: list[str], options: argparse.Namespace, work: Path) -> i
     started, failed = time.monotonic(), []
     for group, names in parts.GROUPS.items():
         command = [sys.executable, "-m", "bench", *arguments, "--group", group]
-        try:
-            subprocess.run(command, check=False, timeout=GROUP_SECONDS)
-        except subprocess.TimeoutExpired:
-            print(f"{group}: ended after {GROUP_SECONDS:.0f} s", flush=True)
+        with subprocess.Popen(command, process_group=0) as process:
+            try:
+                process.wait(GROUP_SECONDS)
+            except subprocess.TimeoutExpired:
+                print(f"{group}: ended after {GROUP_SECONDS:.0f} s", flush=True)
+            finally:  # its own processes too, which would slow the next group down
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
         failed += progress.load(work / parts.PROGRESS).failed(names)
     print(f"{time.monotonic() - started:.0f} s in all; failed: {', '.join(failed) or 'none'}")
     if options.device == "cpu":

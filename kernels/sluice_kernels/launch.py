@@ -61,6 +61,7 @@ class Recording:
 
 
 _active: Recording | None = None
+_compiled: dict[tuple[object, ...], Any] = {}  # by kernel, device and what Triton specialises on
 
 
 @contextmanager
@@ -118,9 +119,6 @@ def launch(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], **con
         return
     names = kernel.arg_names[len(arguments) :]
     compiled[(*grid, 1, 1)[:3]](*arguments, *(constants[name] for name in names))
-
-
-_compiled: dict[tuple[object, ...], Any] = {}
 
 
 def _described(value: object) -> object:

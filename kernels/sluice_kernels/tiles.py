@@ -59,6 +59,6 @@ def wide_fp8(x):  # type: ignore[no-untyped-def]
         "=r,=r,r",
         [x.to(tl.uint8, bitcast=True)],
         dtype=tl.float16,
-        is_pure=False,
+        is_pure=False,  # pure code would be moved too
         pack=4,
     )

@@ -86,6 +86,6 @@ def test_what_triton_specialises_on_is_searched_anew(
 def test_another_device_has_its_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel()
     for device in (0, 1):
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: device)  # noqa: B023 - called within this round
+        monkeypatch.setattr(torch.cuda, "current_device", lambda device=device: device)
         launch.launch(kernel, (3,), (on_device(64), 32), block=16, num_warps=4)
     assert len(kernel.searches) == 2

@@ -83,10 +83,22 @@ def test_processes_that_share_the_cases_run_each_of_them_once() -> None:
 
 
 def test_cases_whose_process_is_lost_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    outcomes = correctness._in_a_process(0, "no-such-device")
+    monkeypatch.setattr(sys, "executable", "false")
+    outcomes = correctness._in_a_process(0, "cpu")
     assert list(outcomes) == correctness.share_of(0)
-    assert all(outcome != correctness.RIGHT for outcome in outcomes.values())
+    assert set(outcomes.values()) == {"not run: its process ended with exit code 1: "}
+
+
+def test_an_error_of_many_lines_is_one_line_of_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Long(Exception):
+        def __repr__(self) -> str:
+            return "two\nlines"
+
+    def compare(case: object, device: str) -> float:
+        raise Long
+
+    monkeypatch.setattr(correctness, "KERNELS", {"k": ({"a": None, "b": None}, {}, compare)})
+    assert [outcome for _, outcome in correctness._outcomes([("k", "a"), ("k", "b")], "cpu")] == ["two lines"] * 2
 
 
 def test_the_floor_of_an_8b_step_at_128_sequences_is_that_of_weights_and_cache() -> None:

@@ -221,8 +221,7 @@ def paged_decode_triton(
         return out
     device = launch.device_of(query)
     dims = max(16, next_power_of_2(head_dim))
-    fp8 = kv.keys.dtype == FP8
-    config = config_of(device.architecture, dims, fp8=fp8)
+    config = config_of(device.architecture, dims, fp8=kv.keys.dtype == FP8)
     if splits is None:
         most_tokens = kv.tables.shape[1] * block_size
         if rule.window is not None:
@@ -233,7 +232,7 @@ def paged_decode_triton(
         numerators = launch.empty((sequences, q_heads, splits, head_dim), torch.float32, query.device)
         maxima, sums = (launch.empty((sequences, q_heads, splits), torch.float32, query.device) for _ in range(2))
     group, operand = q_heads // kv_heads, operand_of(query)
-    fp8 = fp8 and operand in (tl.float16, tl.bfloat16)
+    fp8 = kv.keys.dtype == FP8 and operand in (tl.float16, tl.bfloat16)
     launch.launch(
         _attend_split, (sequences, kv_heads, splits),
         (

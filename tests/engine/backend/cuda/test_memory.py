@@ -11,10 +11,12 @@ from torch.utils._pytree import tree_leaves
 
 from sluice_engine.backend.base import ReadModule
 from sluice_engine.backend.cpu.backend import CpuBackend
+from sluice_engine.backend.cuda import backend
 from sluice_engine.backend.cuda.backend import CudaBackend
 from sluice_engine.backend.cuda.device_queue import Work
 from sluice_engine.backend.cuda.graphs import run_eagerly
 from sluice_engine.backend.cuda.memory import Measured, kv_budget
+from sluice_engine.backend.cuda.runner import GraphRunner
 from sluice_engine.backend.resources import binary_size
 from sluice_engine.backend.runner import Runner
 from sluice_engine.core.startup import LoadedEngine
@@ -172,3 +174,37 @@ def test_swapped_blocks_take_host_memory_only() -> None:
     assert CudaBackend(torch.device("cuda"), device).memory(1 << 40).free == TOTAL
     assert CpuBackend().memory(1 << 60).free == 0
     assert device.taken_when_read == [0]
+
+
+class Pool:
+    """A capture by torch's rule: nothing more is captured into the memory pool of graphs that are gone."""
+
+    def __init__(self, *, other_threads: bool = False) -> None:
+        self._graphs = weakref.WeakSet[Graph]()
+        self._used = False
+
+    def __call__(self, work: Work) -> Work:
+        if self._used and not self._graphs:
+            raise RuntimeError("INTERNAL ASSERT FAILED: use_count > 0")
+        self._used, graph = True, Graph(work)
+        self._graphs.add(graph)
+        return graph.replay
+
+
+class Graph:
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def replay(self) -> None:
+        self._work()
+
+
+def test_the_engines_graphs_are_captured_although_those_of_the_trial_are_gone(
+    tiny_llama: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "CudaCapture", Pool)
+    found = SmallBackend(device)
+    found._capture = None  # as on CUDA
+    loaded = LoadedEngine(options(tiny_llama, kv_size=None, max_num_seqs=4), lambda _: None, lambda: 0.0, found)
+    assert isinstance(loaded.runner, GraphRunner)
+    assert loaded.runner.graphs.eager == []
