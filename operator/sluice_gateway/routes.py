@@ -110,6 +110,7 @@ class DataPort:
             return response
         finally:
             release(request)
+            request.pop(PASSING, None)  # it refers to the request: a cycle that only a garbage collection would find
             self._metrics.answered(status)
             if request.method == "POST":
                 now = time.monotonic()

@@ -38,6 +38,7 @@ class ReplicaState:
     foreign: int = 0  # requests at it beside this gateway's, at the last scrape
     unanswered: dict[int, Callable[[bool], None]] = field(default_factory=dict)  # by attempt: told if it is silent
     record: AnswerRecord = field(default_factory=AnswerRecord)
+    _told: tuple[tuple[object, ...], Replica] | None = None  # the latest `replica()`, and what it was made of
 
     @property
     def ready(self) -> bool:
@@ -64,6 +65,15 @@ class ReplicaState:
 
     def replica(self) -> Replica:
         """The replica for the routing policy, without the load that its answers contradict."""
+        # Each request asks this of all replicas, and changes one of them.
+        made_of = (
+            self.load, self.record.is_contradicted, self.fault, self.in_flight, self.prompt_tokens, self.uncached_tokens,
+        )  # fmt: skip
+        if self._told is None or self._told[0] != made_of:
+            self._told = made_of, self._made()
+        return self._told[1]
+
+    def _made(self) -> Replica:
         if self.load is not None and not self.record.is_contradicted:
             return self.published(self.load)
         return Replica(

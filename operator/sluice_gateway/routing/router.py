@@ -41,12 +41,11 @@ class Router:
 
         known = with_models(turned, prompt.tokens)
         costs = [cost(one, prompt, self.caches) for one in known]
-
-        def rank(place: int) -> tuple[bool, bool, float, bool, int]:
-            one = turned[place]
-            return not one.ready, one is not session, costs[place], one.other_zone, one.requests
-
-        return [turned[place] for place in sorted(range(len(turned)), key=rank)]
+        ranks = [
+            (not one.ready, one is not session, costs[place], one.other_zone, one.running + one.waiting, place)
+            for place, one in enumerate(turned)
+        ]
+        return [turned[rank[-1]] for rank in sorted(ranks)]
 
     def same_turn(self) -> None:
         """The next order is for the same request again: no replica loses its turn by it."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from copy import copy
 from typing import Final
 
 from multidict import CIMultiDict, CIMultiDictProxy, MultiMapping, istr
@@ -65,7 +66,7 @@ class Answer:
         if self._parts or self.ended:
             return None
         if self._error is not None:
-            raise self._error
+            raise copy(self._error)  # a kept one that is raised keeps its frames, and they this answer
         self._waiter = asyncio.get_running_loop().create_future()
         return self._waiter
 
