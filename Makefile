@@ -17,6 +17,9 @@ OUTAGE ?=
 # Seconds without an API server in the longest story of e2e.
 AWAY ?= 600
 
+# Tests start hundreds of processes, each of which would compile our modules again where this is set.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install demo test e2e lint generate lock fuzz soak bench bench-control bench-corpus bench-gateway bench-operator fidelity clients checkov wheel images aot gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/* engine/native/attention/*)
