@@ -1,7 +1,7 @@
 """Part 3, continued: thousands of requests while the API server is saturated or away and an engine is full; none fails.
 
-The API server is away for AWAY seconds (600), in which the load of another engine exceeds what it can serve. Takes a
-quarter of an hour.
+The API server is away for AWAY seconds (600), in which the load of another engine exceeds what it can serve. Before that, the
+operators' watches fall silent. Takes a third of an hour.
 """
 
 import time
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e.framework import busy, flood, jobs, manifests, reach
+from e2e.framework import busy, flood, jobs, manifests, reach, wire
 from e2e.framework.busy import NAME, Fleet
 from e2e.framework.cluster import Cluster, Object, is_ready, run, say, wait_for
 from e2e.framework.operator_pod import Operator
@@ -24,7 +24,25 @@ SHORT = 150.0  # seconds of an outage below which fewer requests suffice
 RESTORED = 30.0  # seconds within which the operator acts after the outage
 SATURATED = 4.0  # times the duration of a list without others at the same time
 AFTER = 60.0  # seconds that the loads go on: the node is marked as not ready meanwhile, and so are its pods
+STALL = 75.0  # seconds until silent watches are noticed
+START = 30.0  # seconds for another process to lead and act
+HIDDEN = "hidden"  # the resource whose change no watch tells of
 GROWTH = 1.5  # times the operator's peak memory before the outage
+
+
+def test_row_a_change_that_silent_watches_hide_is_made_in_time_or_the_operator_starts_again(
+    cluster: Cluster, operator: Operator, settings: Settings
+) -> None:
+    cluster.apply(manifests.llm_deployment(HIDDEN, scaling={"mode": "External"}, replicas=0))
+    wait_for("a Deployment without a pod", lambda: cluster.deployment(HIDDEN), timeout=60)
+    try:
+        with wire.before(cluster, operator, settings.image("engine")):
+            wire.stall(cluster)
+            cluster.patch("llmd", HIDDEN, {"spec": {"engine": {"template": {"nodeSelector": {"disk": "fast"}}}}})
+            wait_for("the change is made", lambda: placed(cluster) == {"disk": "fast"}, timeout=STALL + START)
+            say(f"restarts of the operators: {operator.restarts()}")
+    finally:
+        cluster.kubectl("delete", "llmd", HIDDEN, "--timeout=100s")
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +122,12 @@ def is_settled(fleet: Fleet) -> bool:
 def engines(fleet: Fleet) -> list[Object]:
     """The pods of both resources."""
     return [*fleet.cluster.pods(FULL), *fleet.cluster.pods(NAME)]
+
+
+def placed(cluster: Cluster) -> Object:
+    """The node selector of the hidden resource's pods."""
+    found: Object = (cluster.deployment(HIDDEN) or {})["spec"]["template"]["spec"].get("nodeSelector") or {}
+    return found
 
 
 def engines_service(cluster: Cluster) -> Object | None:

@@ -186,6 +186,23 @@ class Operator:
         )
 
     @contextmanager
+    def with_template(self, change: Object) -> Iterator[None]:
+        """Its Deployment with a change of the pod template, and afterwards with that of before."""
+        name = ("-n", self.namespace, f"deployment/{self.release}")
+        patch = json.dumps({"spec": {"template": change}})
+        try:
+            run("kubectl", "patch", *name, "--type=strategic", "-p", patch)
+            self._rolled(*name)
+            yield
+        finally:
+            run("kubectl", "rollout", "undo", *name)
+            self._rolled(*name)
+
+    def _rolled(self, *name: str) -> None:
+        run("kubectl", "rollout", "status", *name, "--timeout=200s", timeout=220)
+        wait_for("an operator leads", self.leads, timeout=60)
+
+    @contextmanager
     def without_status_writes(self) -> Iterator[None]:
         """Revoke the permission to write the status, and restore it afterwards.
 
