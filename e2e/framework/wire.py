@@ -9,8 +9,8 @@ from e2e.framework.operator_pod import Operator
 from sluice import contract
 
 NAME = "wire"
-PORT = 6443
-HOST = "kubernetes.default.svc"  # a name in the API server's certificate
+PORT, TARGET = 443, 6443
+HOST = "kubernetes.default.svc"  # a name in the API server's certificate, which Kopf uses whatever the environment says
 WATCHES = 8  # kinds that the leading operator watches
 
 
@@ -23,7 +23,7 @@ def before(cluster: Cluster, operator: Operator, image: str) -> Iterator[None]:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": NAME},
-        "spec": {"selector": {"app": NAME}, "ports": [{"port": PORT}]},
+        "spec": {"selector": {"app": NAME}, "ports": [{"port": PORT, "targetPort": TARGET}]},
     }
     cluster.apply(pod, service)
     try:
@@ -37,8 +37,8 @@ def before(cluster: Cluster, operator: Operator, image: str) -> Iterator[None]:
 
 def stall(cluster: Cluster) -> None:
     """From now on nothing comes on a watch that is older than some seconds. Raises TimedOut if there are too few."""
-    wait_for("watches go through the pod", lambda: _asked(cluster, "stall") >= WATCHES, timeout=120)
-    say(f"{_asked(cluster, 'quiet')} connections are silent")
+    wait_for("watches go through the pod", lambda: _asked(cluster, "quiet") >= WATCHES, timeout=120)
+    say(f"{_asked(cluster, 'stall')} connections are silent")
 
 
 def _template(address: str) -> Object:
