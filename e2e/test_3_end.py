@@ -125,7 +125,8 @@ def test_row_an_operator_whose_crd_is_missing_waits_and_says_so_and_leads_once_i
     assert not without_crd.leads()
     run("kubectl", "apply", "--server-side", "-f", str(ROOT / "crds/sluice.dev_llmdeployments.yaml"))
     wait_for("the operator leads", without_crd.leads, timeout=60)
-    wait_for("the gateways are ready", lambda: all(is_ready(pod) for pod in without_crd.gateways()), timeout=60)
+    # The leader makes the Secret that they mount; the kubelet tries that again after up to two minutes.
+    wait_for("the gateways are ready", lambda: all(is_ready(pod) for pod in without_crd.gateways()), timeout=150)
     assert without_crd.restarts() == 0
 
 
