@@ -369,7 +369,6 @@ def test_a_gateway_without_keys_mounts_no_secret_of_a_user_and_one_with_a_token_
     pod = gateway["spec"]["template"]["spec"]
     assert "--service=team/blue-sluice-gateway" in pod["containers"][0]["args"]  # zones need no keys
     secrets = [each["secret"] for each in pod["volumes"] if "secret" in each]
-    # The kubelet brings an optional Secret that comes late a minute later: until then no model would wake from zero.
     assert [(each["secretName"], each.get("optional", False)) for each in secrets] == [("blue-sluice-read", False)]
     with pytest.raises(subprocess.CalledProcessError) as refused:
         rendered("blue", "--set", "gateway.engineTokenSecret=gateway-token")
