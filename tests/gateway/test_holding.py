@@ -7,6 +7,7 @@ import pytest
 
 from sluice_gateway.holding import HoldQueue
 from sluice_gateway.replicas.backend import Backend
+from sluice_gateway.replicas.fleet import Fleet
 from tests.gateway.test_gateway import CHAT, gateway_of
 
 ONE = Backend("r0", "127.0.0.1", 1)
@@ -64,3 +65,11 @@ async def test_a_request_that_is_not_held_gets_a_retry_after(
     ):
         assert (response.status, response.headers["Retry-After"]) == (503, retry_after)
     assert hold_queue.held == 0
+
+
+def test_a_held_request_waits_until_the_new_replica_was_asked_for_its_limit() -> None:
+    fleet = Fleet(lambda: [Backend("r", "127.0.0.1", 1)])
+    assert fleet.ready()
+    assert not fleet.ready(is_asked=True)
+    fleet.states()[0].is_asked = True
+    assert fleet.ready(is_asked=True)

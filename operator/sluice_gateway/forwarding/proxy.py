@@ -99,7 +99,8 @@ class Proxy:
             # Only inference requests wake a model that is scaled to zero: a poll of /v1/models does not.
             if request.method == "POST" and not self._fleet.ready(offer.model):
                 held_at = time.monotonic()
-                await offer.hold_queue.wait(lambda: self._fleet.ready(offer.model))
+                # All held requests are placed at once: before the new replica's limit is known, most would be rejected.
+                await offer.hold_queue.wait(lambda: self._fleet.ready(offer.model, is_asked=True))
                 way.held_seconds = time.monotonic() - held_at
             return await self._first_answer(offer, await self._place(offer))
         except UnknownModel as error:

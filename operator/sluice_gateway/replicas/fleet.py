@@ -110,10 +110,11 @@ class Fleet:
         if state is not None:
             self._router(state.backend.model).sent(state.replica(), prompt)
 
-    def ready(self, model: str | None = None) -> bool:
-        """Whether a replica can be sent requests: for the model, where all models are known, else for any."""
+    def ready(self, model: str | None = None, *, is_asked: bool = False) -> bool:
+        """Whether a replica can be sent requests: for the model, where all models are known, else for any. `is_asked`: one
+        that was asked for its load, which has its limit."""
         named = None if self._models() is None else model
-        return any(state.ready and state.serves(named) for state in self.states())
+        return any(state.ready and state.is_asked >= is_asked and state.serves(named) for state in self.states())
 
     def models(self) -> dict[str, Backend]:
         """One ready replica per model, by the model's name."""

@@ -14,7 +14,6 @@ from aiohttp import web
 
 from sluice import contract
 from sluice_gateway.queueing import QueueLimits
-from sluice_gateway.replicas.state import UNASKED_LIMIT
 from sluice_operator.cluster.client import Key
 from sluice_operator.gateways.feed import follow
 from sluice_operator.gateways.held_requests import HeldRequests
@@ -50,8 +49,7 @@ class Operator:
         assert self.changes == list(changes)
 
 
-# A held request may be placed before the new replica has been asked for its limit.
-@pytest.mark.parametrize(("places", "least_answered"), [(BURST, BURST), (50, UNASKED_LIMIT + 50)])
+@pytest.mark.parametrize(("places", "least_answered"), [(BURST, BURST), (50, LIMIT + 50)])
 async def test_each_of_200_requests_is_answered_or_told_when_to_come_again_after_one_wake_up(
     places: int, least_answered: int
 ) -> None:
