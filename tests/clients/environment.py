@@ -5,7 +5,9 @@ the requirements allow are installed, and the lock is written: that is how a ver
 """
 
 import hashlib
+import itertools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -79,16 +81,19 @@ def _interpreter(client: Client) -> str:
     """This interpreter, or a newer one on the PATH where the client needs that."""
     if sys.version_info >= client.python:
         return sys.executable
-    for minor in range(client.python[1], client.python[1] + NEWER):
-        found = shutil.which(f"python3.{minor}")
-        if (
-            found
-            and subprocess.run([found, "-c", "import ensurepip"], capture_output=True, check=False).returncode == 0
-        ):
+    names = [f"python3.{minor}" for minor in range(client.python[1], client.python[1] + NEWER)]
+    for name, folder in itertools.product(names, os.get_exec_path()):
+        found = shutil.which(name, path=folder)
+        if found and _makes_environments(found):
             return found
     raise NotInstalled(
         f"{client.name} needs Python {client.python[0]}.{client.python[1]} or newer; put one on the PATH"
     )
+
+
+def _makes_environments(python: str) -> bool:
+    """Whether it runs and has pip. A version manager's entry on the PATH fails where its version is not selected."""
+    return subprocess.run([python, "-c", "import ensurepip"], capture_output=True, check=False).returncode == 0
 
 
 def _ensure_node(client: Client, folder: Path) -> None:
