@@ -24,8 +24,8 @@ def compilers() -> list[str]:
     return named + [name for name in ("cc", "gcc", "clang") if shutil.which(name)]
 
 
-def compile_library(target: Path, candidates: Sequence[str]) -> str | None:
-    """Compiles with the first compiler that succeeds.
+def compile_library(target: Path, candidates: Sequence[str], options: Sequence[str] = ()) -> str | None:
+    """Compiles with the first compiler that succeeds, and with `options` beside the usual ones.
 
     Returns None, or the reason why there is no library; an older library is removed in that case.
     """
@@ -34,18 +34,18 @@ def compile_library(target: Path, candidates: Sequence[str]) -> str | None:
         return "there is no C compiler"
     problems: list[str] = []
     for compiler in candidates:
-        problem = _try(compiler, target)
+        problem = _try(compiler, target, options)
         if problem is None:
             return None
         problems.append(problem)
     return "; ".join(problems)
 
 
-def _try(compiler: str, target: Path) -> str | None:
+def _try(compiler: str, target: Path, options: Sequence[str]) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / target.name
         try:
-            command = [compiler, *_FLAGS, "-o", str(made), *map(str, SOURCES), "-lm"]
+            command = [compiler, *_FLAGS, *options, "-o", str(made), *map(str, SOURCES), "-lm"]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(made, target)

@@ -378,6 +378,8 @@ static void run(void *context, int thread, int threads) {
     for (int64_t row; pool_take(next, rows, &row);)
         pass->step->highest[row] = pass->kernels->largest(pass->step->logits + row * decoder->vocab, decoder->vocab,
                                                           &pass->step->best[row]);
+    if (pass->kernels->leave != NULL)
+        pass->kernels->leave();
 }
 
 /* Returns 0 if this code supports a decoder of these sizes at this level, else 1. */
@@ -461,6 +463,8 @@ void sluice_multiply(const struct product *product, const void *in, int64_t rows
                           (char *)quantised + row * quantised_bytes(product->inner));
     for (int64_t panel = 0; panel < kernels->panels(product); panel++)
         kernels->multiply(product, panel, product->int8 ? quantised : in, 0, rows, out, stride, bf16, product->packed);
+    if (kernels->leave != NULL)
+        kernels->leave();
 }
 
 /* Field offsets of each struct that Python mirrors (native.py, decoder.py). */
@@ -469,13 +473,13 @@ static const struct layout layouts[] = {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof(((struct type *)0)->field)}
     STRUCT(work), FIELD(work, rows), FIELD(work, tokens), FIELD(work, heads), FIELD(work, kv_heads), FIELD(work, dim),
     FIELD(work, block_size), FIELD(work, bf16), FIELD(work, threads), FIELD(work, row_first), FIELD(work, row_start),
-    FIELD(work, table_first), FIELD(work, tables), FIELD(work, slots),
+    FIELD(work, table_first), FIELD(work, tables), FIELD(work, slots), FIELD(work, tile_rows),
     STRUCT(layer), FIELD(layer, query), FIELD(layer, query_token), FIELD(layer, query_head), FIELD(layer, key),
     FIELD(layer, value), FIELD(layer, key_token), FIELD(layer, key_head), FIELD(layer, value_token),
     FIELD(layer, value_head), FIELD(layer, key_cache), FIELD(layer, value_cache), FIELD(layer, out),
     FIELD(layer, window), FIELD(layer, scale), FIELD(layer, softcap),
     STRUCT(product), FIELD(product, packed), FIELD(product, bias), FIELD(product, inner), FIELD(product, outer),
-    FIELD(product, kind), FIELD(product, int8),
+    FIELD(product, kind), FIELD(product, int8), FIELD(product, tile_rows),
     STRUCT(decoder_layer), FIELD(decoder_layer, query_key_value), FIELD(decoder_layer, output),
     FIELD(decoder_layer, gate_up), FIELD(decoder_layer, down), FIELD(decoder_layer, norm_before),
     FIELD(decoder_layer, norm_after), FIELD(decoder_layer, norm_query), FIELD(decoder_layer, norm_key),

@@ -206,12 +206,39 @@ static INLINE void NAME(fetch)(const char *ahead, int64_t at, int64_t each) {
     default: SUMS(BLOCK_ROWS); break; \
     }
 
-/* Computes the sums of a panel with `rows` quantised rows, `stride` bytes apart. */
-static INLINE void NAME(byte_sums)(const char *panel, const char *in, int64_t stride, int64_t inner, const int rows,
-                                   const char *ahead, int64_t each, V (*sums)[COLUMNS]) {
+/* Turns a quantised row's integer sums with a panel's outputs into floats: adds the outliers, and applies zero and scales. */
+static INLINE void NAME(scale_sums)(const char *panel, const char *in, const NAME(ints) *whole, V *sums) {
     const float *scales = (const float *)panel;
     const int32_t *totals = (const int32_t *)(scales + WIDTH);
     const int8_t *weights = (const int8_t *)(totals + WIDTH);
+    NAME(ints) sum[COLUMNS];
+    struct quantised_row row;
+    memcpy(&row, in, sizeof row);
+#pragma GCC unroll 2
+    for (int c = 0; c < COLUMNS; c++)
+        sum[c] = whole[c];
+    for (int i = 0; i < row.outliers; i++) {
+        const int32_t index = row.outlier[i].index, one = 1 << (32 / GROUP * (index % GROUP));
+        const int8_t *group = weights + index / GROUP * GROUP * WIDTH;
+#pragma GCC unroll 2
+        for (int c = 0; c < COLUMNS; c++)
+            sum[c] += row.outlier[i].excess * NAME(dot)((NAME(ints)){0}, (NAME(ints)){0} + one,
+                                                        NAME(widen)(group + c * LANES * GROUP));
+    }
+#pragma GCC unroll 2
+    for (int c = 0; c < COLUMNS; c++) {
+        V scale;
+        NAME(ints) total;
+        memcpy(&scale, scales + c * LANES, sizeof scale);
+        memcpy(&total, totals + c * LANES, sizeof total);
+        sums[c] = __builtin_convertvector(sum[c] - row.zero * total, V) * scale * row.scale;
+    }
+}
+
+/* Computes the sums of a panel with `rows` quantised rows, `stride` bytes apart. */
+static INLINE void NAME(byte_sums)(const char *panel, const char *in, int64_t stride, int64_t inner, const int rows,
+                                   const char *ahead, int64_t each, V (*sums)[COLUMNS]) {
+    const int8_t *weights = (const int8_t *)(panel + WIDTH * (sizeof(float) + sizeof(int32_t)));
     NAME(ints) sum[BLOCK_ROWS][COLUMNS];
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
@@ -235,26 +262,8 @@ static INLINE void NAME(byte_sums)(const char *panel, const char *in, int64_t st
         }
     }
 #pragma GCC unroll 12
-    for (int r = 0; r < rows; r++) {
-        struct quantised_row row;
-        memcpy(&row, in + r * stride, sizeof row);
-        for (int i = 0; i < row.outliers; i++) {
-            const int32_t index = row.outlier[i].index, one = 1 << (32 / GROUP * (index % GROUP));
-            const int8_t *group = weights + index / GROUP * GROUP * WIDTH;
-#pragma GCC unroll 2
-            for (int c = 0; c < COLUMNS; c++)
-                sum[r][c] += row.outlier[i].excess * NAME(dot)((NAME(ints)){0}, (NAME(ints)){0} + one,
-                                                               NAME(widen)(group + c * LANES * GROUP));
-        }
-#pragma GCC unroll 2
-        for (int c = 0; c < COLUMNS; c++) {
-            V scale;
-            NAME(ints) total;
-            memcpy(&scale, scales + c * LANES, sizeof scale);
-            memcpy(&total, totals + c * LANES, sizeof total);
-            sums[r][c] = __builtin_convertvector(sum[r][c] - row.zero * total, V) * scale * row.scale;
-        }
-    }
+    for (int r = 0; r < rows; r++)
+        NAME(scale_sums)(panel, in + r * stride, sum[r], sums[r]);
 }
 
 #define SUMS(rows) NAME(byte_sums)(panel, in, stride, inner, rows, ahead, each, sums)

@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define INLINE inline __attribute__((always_inline))
@@ -14,6 +15,10 @@
 #include <immintrin.h>
 #if __GNUC__ >= 10
 #define WITH_BF16
+#endif
+#if __GNUC__ >= 10 && defined(__linux__)
+#define WITH_TILES
+#include "amx/tiles.h"
 #endif
 #endif
 
@@ -43,18 +48,34 @@
 #include "section.h"
 #pragma GCC pop_options
 #endif
+#ifdef WITH_TILES
+#pragma GCC push_options
+#pragma GCC target("avx512bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+#define NAME(x) amx_##x
+#define LANES 16
+#define PAIRS
+#define QUADS
+#define TILES
+#include "section.h"
+#pragma GCC pop_options
+#endif
 #endif
 
 int sluice_abi(void) { return ABI; }
 
-int sluice_level(void) {
+static int find_level(void) {
 #ifdef SEVERAL
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
 #ifdef WITH_BF16
-        if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
+        if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
+#ifdef WITH_TILES
+            if (tiles_usable())
+                return 4;
+#endif
             return 3;
+        }
 #endif
         return 2;
     }
@@ -64,10 +85,24 @@ int sluice_level(void) {
     return 0;
 }
 
+int sluice_level(void) {
+    static _Atomic int known = -1; /* CPUID takes microseconds in a virtual machine */
+    int level = atomic_load_explicit(&known, memory_order_relaxed);
+    if (level < 0) {
+        level = find_level();
+        atomic_store_explicit(&known, level, memory_order_relaxed);
+    }
+    return level;
+}
+
 const struct kernels *kernels_of(int level) {
     const int best = sluice_level();
     level = level < best ? level : best;
 #ifdef SEVERAL
+#ifdef WITH_TILES
+    if (level >= 4)
+        return &amx_kernels;
+#endif
 #ifdef WITH_BF16
     if (level >= 3)
         return &bf16_kernels;

@@ -7,7 +7,7 @@
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MANY_ROWS 16 /* from this many on, lanes are rows (many_rows.h): with fewer, lanes would be unused */
 #define MAX_DIM 256
-#define ABI 7 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
+#define ABI 8 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 
 struct work { /* one step; shared by all layers of a group */
     int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;
@@ -16,6 +16,7 @@ struct work { /* one step; shared by all layers of a group */
     const int64_t *table_first; /* [rows] start of the row's block table in `tables` */
     const int64_t *tables;      /* flat block numbers */
     const int64_t *slots;       /* [tokens] cache slot of each token's key and value */
+    int64_t tile_rows;          /* query rows of a KV head from which AMX tiles attend; 0: never */
 };
 
 struct layer { /* one layer's tensors for attention; strides in elements, the last dimension is dense */
@@ -47,6 +48,7 @@ struct product { /* a packed weight, see product.h */
     const float *bias; /* packed like the weight, or NULL */
     int64_t inner, outer, kind;
     int64_t int8;      /* whether the weight is 8-bit integers and the rows are quantised, see int8.h */
+    int64_t tile_rows; /* rows from which AMX tiles multiply, see amx/tiles.h; 0: never */
 };
 
 #define OUTLIERS 6
@@ -87,6 +89,7 @@ struct kernels {
     void (*norm)(const void *in, const void *weight, float epsilon, int64_t size, void *out, int bf16);
     float (*largest)(const float *in, int64_t size, int64_t *index);
     void (*rotate)(void *head, const void *cosine, const void *sine, int64_t size, int bf16);
+    void (*leave)(void); /* called by each thread at the end of a step, or NULL */
     int64_t width; /* outputs per panel */
     int pairs;     /* whether products of bf16 weights are supported */
 };
@@ -94,7 +97,8 @@ struct kernels {
 /* Returns ABI, so that a library compiled from other sources is detected. */
 int sluice_abi(void);
 
-/* Returns the processor's level. 3: AVX-512 with bf16, 2: AVX-512, 1: AVX2, 0: baseline. */
+/* Returns the processor's level. 4: AMX, 3: AVX-512 with bf16, 2: AVX-512, 1: AVX2, 0: baseline. Asks the system for the use of
+ * tiles, once and for the whole process, before other threads are started. */
 int sluice_level(void);
 
 /* Returns the best table up to `level` that this processor supports. */

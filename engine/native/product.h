@@ -131,6 +131,20 @@ static void NAME(multiply)(const struct product *product, int64_t panel, const v
     const char *weight = (const char *)product->packed + (size_t)panel * NAME(panel_bytes)(product, bf16);
     const int64_t blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS, bytes = (int64_t)NAME(panel_bytes)(product, bf16);
     const int64_t whole = product->int8 ? WIDTH * GROUP : WIDTH * 4, each = blocks > 1 ? whole / 2 : whole;
+#ifdef TILES
+    if (product->tile_rows > 0 && count >= product->tile_rows && (bf16 || product->int8)) {
+        V tiled[TILED_ROWS][COLUMNS];
+        for (int64_t row = first, last = first + count; row < last; row += TILED_ROWS) {
+            const int rows = (int)(last - row < TILED_ROWS ? last - row : TILED_ROWS), fetches = row == first;
+            NAME(configure_product)(rows);
+            (product->int8 ? NAME(tiled_bytes) : NAME(tiled_pairs))(weight, (const char *)in + row * stride, stride, inner,
+                                                                    rows, ahead, fetches, tiled);
+            for (int r = 0; r < rows; r++)
+                NAME(finish)(product, tiled[r], panel, row + r, out, out_stride, bf16);
+        }
+        return;
+    }
+#endif
     V sums[BLOCK_ROWS][COLUMNS];
     for (int64_t block = 0, row = first; block < blocks; block++) {
         const int rows = (int)((first + count - row + blocks - block - 1) / (blocks - block)); /* nearly equal sizes */

@@ -1,4 +1,5 @@
-/* All loops of one instruction set, and their table. Included by kernels.c with NAME, LANES and optionally PAIRS and QUADS. */
+/* All loops of one instruction set, and their table. Included by kernels.c with NAME, LANES and optionally PAIRS, QUADS and
+ * TILES. */
 #include "lanes.h"
 #include "attention/few_rows.h"
 #include "attention/many_rows.h"
@@ -9,6 +10,9 @@
 #define BLOCK_ROWS (LANES == 16 ? 12 : 6) /* rows of a product that share each register of the weight */
 #define WIDTH (COLUMNS * LANES)
 #include "int8.h"
+#ifdef TILES
+#include "amx/product.h"
+#endif
 #include "product.h"
 #include "rows.h"
 
@@ -60,6 +64,9 @@ static const struct kernels NAME(kernels) = {
     .largest = NAME(largest),
     .rotate = NAME(rotate),
     .width = WIDTH,
+#ifdef TILES
+    .leave = NAME(leave),
+#endif
 #ifdef PAIRS
     .pairs = 1,
 #endif
@@ -72,6 +79,9 @@ static const struct kernels NAME(kernels) = {
 #undef BLOCK_ROWS
 #undef PAIRS
 #undef QUADS
+#undef TILES
+#undef TILED_ROWS
+#undef TILED_QUERIES
 #undef GROUP
 #undef UNSIGNED
 #undef NAME

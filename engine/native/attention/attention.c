@@ -13,8 +13,8 @@
 #include "../pool.h"
 
 /* Targets, if a KV head has fewer query heads; with float32 a multiple of three registers of rows (many_rows.h). */
-#define TILE_ROWS 32
-#define TILE_ROWS_FLOAT 48
+#define ROWS_OF_PAIRS 64
+#define ROWS_OF_FLOATS 48
 #define TILES_PER_THREAD 4 /* minimum for single tokens, so that threads finish together */
 
 int attention_fits(const struct work *work) {
@@ -24,7 +24,7 @@ int attention_fits(const struct work *work) {
 
 static int64_t tokens_of_tile(const struct work *work) {
     const int64_t group = work->heads / work->kv_heads;
-    const int64_t most = work->bf16 ? TILE_ROWS : TILE_ROWS_FLOAT;
+    const int64_t most = work->bf16 ? ROWS_OF_PAIRS : ROWS_OF_FLOATS;
     return group >= most ? 1 : most / group;
 }
 
@@ -90,6 +90,8 @@ static void take_tiles(void *context, int thread, int threads) {
     (void)thread, (void)threads;
     for (int64_t index; pool_take(&job->next, job->count, &index);)
         job->kernels->attend(job->work, job->layer, &job->tiles[index]);
+    if (job->kernels->leave != NULL)
+        job->kernels->leave();
 }
 
 /* Writes the step's keys and values to the cache and attends. `level` is the maximum instruction set level (the

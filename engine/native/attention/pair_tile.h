@@ -1,57 +1,19 @@
 /* A tile of paged attention for processors that multiply pairs of bf16. It computes the same sums as few_rows.h without
  * widening keys and values. Included by section.h if PAIRS is defined. Weights are rounded to bf16 before the
- * product with the values, as in torch; their sum is not rounded. The head dimension is a multiple of 32. */
-
+ * product with the values, as in torch; their sum is not rounded. The head dimension is a multiple of 32.
+ *
+ * A softmax covers KEYS keys, and a few query rows at once: their sums stay in registers, in both products.
+ */
+#include "pair_keys.h"
+#ifdef TILES
+#include "../amx/attention.h"
+#define ROWS_AT_ONCE TILED_QUERIES
+#else
+#define ROWS_AT_ONCE VECTOR_ROWS
+#endif
+#define VECTOR_ROWS 6 /* times GROUPS sums, beside a register per group and one more */
+#define LOG2E 1.44269504088896341f
 #define PAIR(from) ({ int32_t both_; memcpy(&both_, from, sizeof both_); _mm512_set1_epi32(both_); })
-
-/* Transposes 16 × 16 words. */
-static INLINE void NAME(turn)(__m512i *x) {
-    __m512i y[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-        x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-        x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-        x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-        x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        const __m512i a = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88), b = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
-        const __m512i c = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
-        const __m512i d = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
-        y[i] = _mm512_shuffle_i32x4(a, c, 0x88);
-        y[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
-        y[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
-        y[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        x[i] = y[i];
-}
-
-/* Computes scores of `rows` queries with 16 keys: query [rows, dim], keys [dim / 2, 16, 2]. */
-static INLINE void NAME(scores)(const uint16_t *query, const int dim, const uint16_t *keys, const int rows, V *out) {
-    __m512 even[4], odd[4]; /* two sums, because each product depends on the previous one */
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        even[r] = odd[r] = _mm512_setzero_ps();
-    for (int d = 0; d < dim; d += 4) {
-        const __m512i one = _mm512_load_si512(keys + d * 16), two = _mm512_load_si512(keys + d * 16 + 32);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            even[r] = _mm512_dpbf16_ps(even[r], (__m512bh)PAIR(query + r * dim + d), (__m512bh)one);
-            odd[r] = _mm512_dpbf16_ps(odd[r], (__m512bh)PAIR(query + r * dim + d + 2), (__m512bh)two);
-        }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        out[r] = (V)_mm512_add_ps(even[r], odd[r]);
-}
 
 /* State of a tile between keys: per query row the output sum, and the sum and maximum of the softmax. */
 struct NAME(state) {
@@ -61,134 +23,222 @@ struct NAME(state) {
     float highest[MAX_ROWS];
 };
 
-/* Up to 16 keys and values of one head: keys transposed, both paired for the products. */
-struct NAME(pairs) {
-    uint16_t keys[LANES * MAX_DIM] ALIGNED;   /* [dim / 2, 16, 2] */
-    uint16_t values[LANES * MAX_DIM] ALIGNED; /* [8, dim, 2] */
-};
-
-/* Fetches 32 inputs of a key or value to the level 2 cache: the level 1 cache has too few miss buffers for a block. */
-static INLINE void NAME(fetch_part)(const uint16_t *from) { __builtin_prefetch(from, 0, 2); }
-
-/* `next` keys and values are fetched meanwhile, as far apart as these. */
-static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_t stride, int count, const int dim,
-                              const uint16_t *next_key, const uint16_t *next_value, struct NAME(pairs) *pairs) {
-    const int64_t apart = stride;
-    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
-                                         5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    uint16_t filled[2][LANES * MAX_DIM] ALIGNED;
-    if (count < LANES) { /* so that the loops below need no check per key */
-        memset(filled, 0, sizeof filled);
-        for (int j = 0; j < count; j++) {
-            memcpy(filled[0] + j * dim, key + j * stride, 2 * (size_t)dim);
-            memcpy(filled[1] + j * dim, value + j * stride, 2 * (size_t)dim);
+/* Computes the scores of `rows` queries [rows, dim] with all keys: out [rows, GROUPS]. */
+static INLINE void NAME(score)(const uint16_t *query, const int dim, const uint16_t *keys, const int rows, V *out) {
+    __m512 sum[VECTOR_ROWS][GROUPS];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int g = 0; g < GROUPS; g++)
+            sum[r][g] = _mm512_setzero_ps();
+    for (int d = 0; d < dim; d += 2) {
+        __m512i key[GROUPS];
+#pragma GCC unroll 4
+        for (int g = 0; g < GROUPS; g++)
+            key[g] = _mm512_load_si512(keys + g * LANES * dim + d * LANES);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            const __m512i pair = PAIR(query + r * dim + d);
+#pragma GCC unroll 4
+            for (int g = 0; g < GROUPS; g++)
+                sum[r][g] = _mm512_dpbf16_ps(sum[r][g], (__m512bh)pair, (__m512bh)key[g]);
         }
-        key = filled[0], value = filled[1], stride = dim;
     }
-    for (int d = 0; d < dim; d += 32) {
-        __m512i part[LANES];
-#pragma GCC unroll 16
-        for (int j = 0; j < LANES; j++)
-            part[j] = _mm512_loadu_si512(key + j * stride + d);
-        NAME(turn)(part);
-        for (int j = 0; j < LANES; j++)
-            NAME(fetch_part)(next_key + j * apart + d);
-#pragma GCC unroll 16
-        for (int j = 0; j < LANES; j++)
-            _mm512_store_si512(pairs->keys + d * LANES + j * 32, part[j]);
-    }
-    for (int j = 0; j < count; j += 2)
-        for (int d = 0; d < dim; d += 32) {
-            NAME(fetch_part)(next_value + j * apart + d);
-            NAME(fetch_part)(next_value + (j + 1) * apart + d);
-            const __m512i one = _mm512_loadu_si512(value + j * stride + d);
-            const __m512i two = _mm512_loadu_si512(value + (j + 1) * stride + d);
-            uint16_t *to = pairs->values + j * dim + 2 * d;
-            _mm512_store_si512(to, _mm512_permutex2var_epi16(one, low, two));
-            _mm512_store_si512(to + 32, _mm512_permutex2var_epi16(one, high, two));
-        }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int g = 0; g < GROUPS; g++)
+            out[r * GROUPS + g] = (V)sum[r][g];
 }
 
-/* Adds up to 16 keys to the rows [first, first + rows) of the state. Row r belongs to token r / group of the tile. */
-static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile, int64_t at, int count, int group,
-                             int first, int rows, const int dim, const struct NAME(pairs) *pairs,
-                             struct NAME(state) *state) {
-    V weights[MAX_ROWS];
-    uint16_t rounded[MAX_ROWS * LANES] ALIGNED;
-    const uint16_t *query = state->query + first * dim;
-    int row = 0;
-    for (; row + 4 <= rows; row += 4)
-        NAME(scores)(query + row * dim, dim, pairs->keys, 4, weights + row);
-    for (; row + 2 <= rows; row += 2)
-        NAME(scores)(query + row * dim, dim, pairs->keys, 2, weights + row);
-    if (row < rows)
-        NAME(scores)(query + row * dim, dim, pairs->keys, 1, weights + row);
-    for (int r = 0; r < rows; r++) {
-        const V scores = NAME(limit)(layer, weights[r] * layer->scale, at, count, tile->position + r / group);
-        float *highest = &state->highest[first + r], top = _mm512_reduce_max_ps((__m512)scores);
-        if (top > *highest) {
-            const float shrink = *highest == -INFINITY ? 0.0f : expf(*highest - top);
-            state->sums[first + r] *= shrink;
-            for (int d = 0; d < dim; d += LANES)
-                *(V *)(state->out + (first + r) * dim + d) *= shrink;
-            *highest = top;
-        }
-        /* No key so far: weights are 0, not e^(-inf + inf). A NaN score stays NaN. */
-        const V weight = NAME(exp)(scores - (*highest == -INFINITY ? 0.0f : *highest));
-        const __m256bh narrow = _mm512_cvtneps_pbh((__m512)weight);
-        memcpy(rounded + r * LANES, &narrow, sizeof narrow);
-        state->sums[first + r] += weight;
-    }
+/* Adds the values of KEYS keys: weights [rows, KEYS], `registers` of the output's at `values` and `out` [rows, dim]. */
+static INLINE void NAME(add_values)(const uint16_t *weights, const uint16_t *values, const int dim, const int rows,
+                                    const int registers, float *out) {
+    __m512 sum[VECTOR_ROWS][4];
+#pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
-        for (int d = 0; d < dim; d += 2 * LANES) {
-            float *o = state->out + (first + r) * dim + d;
-            __m512 a = _mm512_load_ps(o), b = _mm512_load_ps(o + LANES);
-            for (int j = 0; j < count; j += 2) {
-                const __m512i pair = PAIR(rounded + r * LANES + j);
-                const uint16_t *v = pairs->values + j * dim + 2 * d;
-                a = _mm512_dpbf16_ps(a, (__m512bh)pair, (__m512bh)_mm512_load_si512(v));
-                b = _mm512_dpbf16_ps(b, (__m512bh)pair, (__m512bh)_mm512_load_si512(v + 2 * LANES));
-            }
-            _mm512_store_ps(o, a), _mm512_store_ps(o + LANES, b);
+#pragma GCC unroll 4
+        for (int l = 0; l < registers; l++)
+            sum[r][l] = _mm512_load_ps(out + r * dim + l * LANES);
+    for (int j = 0; j < KEYS; j += 2) {
+        __m512i value[4];
+#pragma GCC unroll 4
+        for (int l = 0; l < registers; l++)
+            value[l] = _mm512_load_si512(values + j * dim + 2 * l * LANES);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            const __m512i pair = PAIR(weights + r * KEYS + j);
+#pragma GCC unroll 4
+            for (int l = 0; l < registers; l++)
+                sum[r][l] = _mm512_dpbf16_ps(sum[r][l], (__m512bh)pair, (__m512bh)value[l]);
         }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int l = 0; l < registers; l++)
+            _mm512_store_ps(out + r * dim + l * LANES, sum[r][l]);
+}
+
+/* 2^x for x of at most 0, with a relative error of 3e-6: far below what rounding to bf16 costs. NaN stays NaN, -inf gives 0. */
+static INLINE __m512 NAME(power)(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-150.0f), x); /* the second operand if one is NaN */
+    const __m512 whole = _mm512_roundscale_ps(x, 0), r = _mm512_sub_ps(x, whole);
+    __m512 p = _mm512_set1_ps(9.5828490e-3f); /* minimax on [-1/2, 1/2] */
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.5906427e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.4024099e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.9312419e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, whole);
+}
+
+/* The keys of a group that a query at `position` attends to, a bit for each. */
+static INLINE __mmask16 NAME(visible)(const struct NAME(group) *group, int64_t position, int64_t window) {
+    const int64_t newest = position - group->at + 1, oldest = window > 0 ? newest - window : 0;
+    const int end = (int)(newest < 0 ? 0 : newest < group->count ? newest : group->count);
+    const int begin = (int)(oldest < 0 ? 0 : oldest < end ? oldest : end);
+    return (__mmask16)((1u << end) - (1u << begin));
+}
+
+/* Turns a row's scores [GROUPS] into weights [KEYS], and rescales its sums if its maximum grows. `hidden`: whether keys are
+ * masked or capped. The maximum is that of scores times log2(e), so that weights are powers of two. */
+static INLINE void NAME(weigh_row)(const struct layer *layer, const struct NAME(group) *groups, int64_t position, int hidden,
+                                   const int dim, V *scores, uint16_t *weights, V *sum, float *highest, float *out) {
+    float factor = layer->scale * LOG2E;
+    if (hidden) {
+        for (int g = 0; g < GROUPS; g++) {
+            const V scaled = scores[g] * layer->scale, capped = layer->softcap > 0 ? NAME(cap)(scaled, layer->softcap) : scaled;
+            const __mmask16 seen = NAME(visible)(&groups[g], position, layer->window);
+            scores[g] = (V)_mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), seen, (__m512)capped);
+        }
+        factor = LOG2E;
+    }
+    const __m512 left = _mm512_max_ps((__m512)scores[0], (__m512)scores[1]);
+    const __m512 right = _mm512_max_ps((__m512)scores[2], (__m512)scores[3]);
+    const float top = _mm512_reduce_max_ps(_mm512_max_ps(left, right)) * factor;
+    if (top > *highest) {
+        const float shrink = *highest == -INFINITY ? 0.0f : exp2f(*highest - top);
+        *sum *= shrink;
+        for (int d = 0; d < dim; d += LANES)
+            *(V *)(out + d) *= shrink;
+        *highest = top;
+    }
+    /* No key so far: weights are 0, not 2^(-inf + inf). A NaN score stays NaN. */
+    const __m512 base = _mm512_set1_ps(*highest == -INFINITY ? 0.0f : *highest), scale = _mm512_set1_ps(factor);
+#pragma GCC unroll 4
+    for (int g = 0; g < GROUPS; g++) {
+        scores[g] = (V)NAME(power)(_mm512_fmsub_ps((__m512)scores[g], scale, base));
+        const __m256bh narrow = _mm512_cvtneps_pbh((__m512)scores[g]);
+        memcpy(weights + g * LANES, &narrow, sizeof narrow);
+    }
+    *sum += (scores[0] + scores[1]) + (scores[2] + scores[3]);
+}
+
+#define SWITCH_FEW(CALL) \
+    switch (rows) { \
+    case 1: CALL(1); break; \
+    case 2: CALL(2); break; \
+    case 3: CALL(3); break; \
+    case 4: CALL(4); break; \
+    case 5: CALL(5); break; \
+    default: CALL(VECTOR_ROWS); break; \
+    }
+
+/* The next two are functions of their own, so that their sums get all registers. */
+static __attribute__((noinline)) void NAME(score_rows)(const uint16_t *query, int dim, const uint16_t *keys, int rows,
+                                                       V *out) {
+#define CALL(rows) NAME(score)(query, dim, keys, rows, out)
+    SWITCH_FEW(CALL)
+#undef CALL
+}
+
+static __attribute__((noinline)) void NAME(add_value_rows)(const uint16_t *weights, const uint16_t *values, int dim,
+                                                           int rows, float *out) {
+#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 4, out + d)
+    int d = 0;
+    for (; d + 4 * LANES <= dim; d += 4 * LANES)
+        SWITCH_FEW(CALL)
+#undef CALL
+#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 2, out + d)
+    if (d < dim)
+        SWITCH_FEW(CALL)
+#undef CALL
+}
+
+/* Adds the keys of `pairs` to the rows [first, first + rows) of the state. Row r belongs to token r / of_token of the tile.
+ * `tiled`: whether AMX tiles do the products. */
+static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile, const struct NAME(group) *groups,
+                             int of_token, int first, int rows, const int dim, int tiled,
+                             const struct NAME(pairs) *pairs, struct NAME(state) *state) {
+    const struct NAME(group) *end = groups + GROUPS - 1;
+    const int hidden = layer->softcap > 0 || end->count < LANES || end->at + LANES - 1 > tile->position ||
+                       groups[0].count + groups[1].count + groups[2].count < KEYS - LANES ||
+                       (layer->window > 0 && groups[0].at <= tile->position + tile->count - 1 - layer->window);
+    const int most = tiled ? ROWS_AT_ONCE : VECTOR_ROWS;
+    V scores[ROWS_AT_ONCE * GROUPS];
+    uint16_t weights[ROWS_AT_ONCE * KEYS] ALIGNED;
+    for (int row = first, last = first + rows; row < last; row += most) {
+        const int count = last - row < most ? last - row : most;
+        const uint16_t *query = state->query + row * dim;
+        float *out = state->out + row * dim;
+#ifdef TILES
+        if (tiled)
+            NAME(tiled_scores)(query, dim, pairs->keys, count, scores);
+        else
+#endif
+            NAME(score_rows)(query, dim, pairs->keys, count, scores);
+        for (int r = 0; r < count; r++)
+            NAME(weigh_row)(layer, groups, tile->position + (row + r - first) / of_token, hidden, dim, scores + r * GROUPS,
+                            weights + r * KEYS, &state->sums[row + r], &state->highest[row + r], out + r * dim);
+#ifdef TILES
+        if (tiled)
+            NAME(tiled_values)(weights, pairs->values, count, dim, out);
+        else
+#endif
+            NAME(add_value_rows)(weights, pairs->values, dim, count, out);
+    }
 }
 
 static INLINE void NAME(pair_body)(const struct work *work, const struct layer *layer, const struct tile *tile,
                                    const int dim) {
-    const int group = (int)(work->heads / work->kv_heads), rows = tile->count * group, all = rows * tile->heads;
+    const int of_token = (int)(work->heads / work->kv_heads), rows = tile->count * of_token, all = rows * tile->heads;
     const int64_t last = tile->position + tile->count - 1, stride = work->kv_heads * (int64_t)dim;
-    const int64_t *table = work->tables + work->table_first[tile->row], size = work->block_size;
+    const int64_t *table = work->tables + work->table_first[tile->row];
     const uint16_t *keys = (const uint16_t *)layer->key_cache + tile->kv_head * dim;
     const uint16_t *values = (const uint16_t *)layer->value_cache + tile->kv_head * dim;
+    const int tiled = work->tile_rows > 0 && rows >= work->tile_rows;
+    struct NAME(group) groups[2][GROUPS];
     struct NAME(state) state;
     struct NAME(pairs) pairs;
 
     for (int r = 0; r < all; r++) { /* rows of one head are adjacent */
-        const int64_t token = tile->token + r % rows / group, head = (tile->kv_head + r / rows) * group + r % group;
+        const int64_t token = tile->token + r % rows / of_token, head = (tile->kv_head + r / rows) * of_token + r % of_token;
         memcpy(state.query + r * dim,
                (const uint16_t *)layer->query + token * layer->query_token + head * layer->query_head, 2 * (size_t)dim);
         memset(state.out + r * dim, 0, sizeof(float) * (size_t)dim);
         state.sums[r] = (V){0};
         state.highest[r] = -INFINITY;
     }
-    int64_t first = layer->window > 0 ? tile->position - layer->window + 1 : 0;
-    first = first < 0 ? 0 : first;
-    for (int64_t at = first; at <= last;) {
-        const int64_t room = size - at % size, left = last - at + 1, to = at + (room < LANES ? room : LANES);
-        const int count = (int)(room < LANES ? (room < left ? room : left) : (left < LANES ? left : LANES));
-        const int64_t base = (table[at / size] * size + at % size) * stride;
-        /* The next keys are scattered in memory: each head prefetches its own. */
-        const int64_t next = to <= last ? (table[to / size] * size + to % size) * stride : base;
+    int64_t at = layer->window > 0 ? tile->position - layer->window + 1 : 0;
+    int turn = 0;
+    at = NAME(find_groups)(table, work->block_size, stride, at < 0 ? 0 : at, last, groups[0]);
+    for (; groups[turn][0].count > 0; turn = !turn) {
+        const struct NAME(group) *now = groups[turn], *next = groups[!turn];
+        at = NAME(find_groups)(table, work->block_size, stride, at, last, groups[!turn]);
         for (int head = 0; head < tile->heads; head++) {
-            NAME(read)(keys + base + head * dim, values + base + head * dim, stride, count, dim,
-                       keys + next + head * dim, values + next + head * dim, &pairs);
-            NAME(add)(layer, tile, at, count, group, head * rows, rows, dim, &pairs, &state);
+            for (int g = 0; g < GROUPS; g++) {
+                /* The next keys are scattered in memory: each head prefetches its own. */
+                const int64_t base = now[g].base + head * dim, later = (next[g].count ? next[g].base : now[g].base) + head * dim;
+                if (now[g].count > 0)
+                    NAME(read)(keys + base, values + base, stride, now[g].count, dim, keys + later, values + later, g, &pairs);
+                else
+                    NAME(read_nothing)(dim, g, &pairs);
+            }
+            NAME(add)(layer, tile, now, of_token, head * rows, rows, dim, tiled, &pairs, &state);
         }
-        at += count;
     }
     for (int r = 0; r < all; r++) {
-        const int64_t token = tile->token + r % rows / group, head = (tile->kv_head + r / rows) * group + r % group;
+        const int64_t token = tile->token + r % rows / of_token, head = (tile->kv_head + r / rows) * of_token + r % of_token;
         const float whole = NAME(sum)(state.sums[r]);
         for (int d = 0; d < dim; d += LANES)
             NAME(store)(layer->out, (token * work->heads + head) * dim + d, *(V *)(state.out + r * dim + d) / whole, 1);
@@ -196,3 +246,9 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
 }
 
 #undef PAIR
+#undef LOG2E
+#undef SWITCH_FEW
+#undef ROWS_AT_ONCE
+#undef VECTOR_ROWS
+#undef GROUPS
+#undef KEYS

@@ -9,6 +9,7 @@ from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
+GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 _UNLIMITED = 1 << 60  # cgroup v1 reports "no limit" as a huge page-rounded number
 
 
@@ -33,6 +34,11 @@ def memory_total(cgroup: Path = CGROUP_ROOT, meminfo: Path = MEMINFO) -> int:
     """Bytes that this process can have at most: the cgroup's limit, or the machine's memory if that is less."""
     limits = (_number(cgroup / "memory.max"), _number(cgroup / "memory/memory.limit_in_bytes"))
     return min(limit for limit in (_meminfo(meminfo, "MemTotal"), *limits) if limit is not None)
+
+
+def expects_gpu(device: str) -> bool:
+    """Whether `--device` "auto", "cpu" or "cuda" means a GPU here, judged without torch by the driver's files."""
+    return device == "cuda" or (device == "auto" and any(path.exists() for path in GPU_DEVICES))
 
 
 def processors(cgroup: Path = CGROUP_ROOT) -> int:

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeVar
 from sluice import contract
 from sluice.models.tensor_parallel import MAX_RANKS
 from sluice.models.uri import UriInvalid, name_of, parse_uri
+from sluice_engine.backend.resources import expects_gpu
 from sluice_engine.config import SWAP_SIZE, EngineOptions, Quantization
 from sluice_engine.limits import Limits
 from sluice_engine.scheduler import policies
@@ -24,6 +25,8 @@ DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 TASKS: Final = ("auto", "generate", "embed", "score")
 POOLINGS: Final = ("auto", "mean", "cls", "last")
 QUANTIZATIONS: Final[tuple[Quantization, ...]] = ("none", "int8", "fp8")
+GPU_TOKENS: Final = 2048  # of a step
+CPU_TOKENS: Final = 512  # more are not computed faster there, and the first of them wait for the last
 DEVICES: Final = ("auto", "cpu", "cuda")
 ATTENTION_BACKENDS: Final = ("auto", "sluice", "torch")
 FETCH_ERRORS: Final[tuple[Literal["exit", "retry"], ...]] = ("exit", "retry")
@@ -80,6 +83,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         raise OptionInvalid(f"MODEL: {error}") from error
     settings = _server_settings(raw, reader)
     max_num_seqs = reader.integer("max-num-seqs", 1, 65536, 256)
+    device = reader.choice("device", DEVICES)
     options = EngineOptions(
         model=model,
         served_name=raw.get("served-name") or name_of(uri),
@@ -87,7 +91,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         pooling=reader.choice("pooling", POOLINGS),
         dtype=reader.choice("dtype", DTYPES),
         quantization=reader.choice("quantization", QUANTIZATIONS),
-        device=reader.choice("device", DEVICES),
+        device=device,
         attention_backend=reader.choice("attention-backend", ATTENTION_BACKENDS),
         tensor_parallel=reader.integer("tensor-parallel", 1, MAX_RANKS, 1),
         max_model_length=reader.optional("max-model-length", 1, 10**8),
@@ -95,7 +99,7 @@ def parse(raw: Mapping[str, str | None]) -> tuple[EngineOptions, ServerSettings]
         kv_memory_fraction=reader.number("kv-memory-fraction", 0.0, 1.0, 0.9),
         block_size=reader.integer("block-size", 1, 1024, 16),
         max_num_seqs=max_num_seqs,
-        limits=_limits(reader, max_num_seqs),
+        limits=_limits(reader, max_num_seqs, device),
         policy=reader.choice("policy", POLICIES),
         speculation=reader.choice("speculation", MODES),
         swap_size=reader.amount("swap-size", SWAP_SIZE),
@@ -150,7 +154,7 @@ def _origins(text: str | None) -> tuple[str, ...]:
     return origins
 
 
-def _limits(reader: "_Reader", max_num_seqs: int) -> Limits:
+def _limits(reader: "_Reader", max_num_seqs: int, device: str) -> Limits:
     """The base limits. A concurrency above the engine's buffers is lowered to them."""
     concurrency_max = reader.integer("concurrency-max", 1, 10**6, max_num_seqs)
     concurrency_min = reader.integer("concurrency-min", 1, 10**6, 1)
@@ -159,7 +163,9 @@ def _limits(reader: "_Reader", max_num_seqs: int) -> Limits:
             f"--concurrency-min must not be above --concurrency-max; {concurrency_min} is above {concurrency_max}."
         )
     return Limits(
-        max_batched_tokens=reader.integer("max-batched-tokens", 1, 10**6, 2048),
+        max_batched_tokens=reader.integer(
+            "max-batched-tokens", 1, 10**6, GPU_TOKENS if expects_gpu(device) else CPU_TOKENS
+        ),
         concurrency_min=min(concurrency_min, max_num_seqs),
         concurrency_max=min(concurrency_max, max_num_seqs),
         max_queue=reader.integer("max-queue", 0, 10**6, 1024),

@@ -4,12 +4,11 @@ Only the headers of the first and the last file are read. What cannot be read is
 """
 
 import json
-from pathlib import Path
 from typing import Final, Protocol
 
 from sluice import contract
 from sluice.models.files import LENGTH_BYTES, HeaderInvalid, header_length, loaded_names, parse_header
-from sluice_engine.backend.resources import memory_left, small_pool
+from sluice_engine.backend.resources import expects_gpu, memory_left, small_pool
 from sluice_engine.config import EngineOptions
 from sluice_engine.sources.errors import SourceError
 from sluice_engine.sources.messages import MemoryPlan
@@ -25,7 +24,6 @@ from sluice_perfmodel.model_memory import (
 )
 
 SENTENCE_MODEL: Final = "modules.json"
-GPU_DEVICES: Final = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 _REMEDIES: Final = Remedies(
     memory="Give the engine at least {size} (on a cluster, the container's memory limit)",
     length="serve shorter requests: --max-model-length {tokens} would fit",
@@ -42,7 +40,7 @@ class HeadReader(Protocol):
 
 def memory_plan(options: EngineOptions) -> MemoryPlan | None:
     """The memory that a model on the CPU must fit now; None for a GPU, whose memory only the engine process reads."""
-    if options.device == "cuda" or (options.device == "auto" and any(path.exists() for path in GPU_DEVICES)):
+    if expects_gpu(options.device):
         return None
     return MemoryPlan(
         free=memory_left(),

@@ -1,11 +1,8 @@
-"""Products with int8 weights as formulas over tensors, and single products of the compiled library."""
+"""Products with int8 weights as formulas over tensors."""
 
-import ctypes
 from typing import Any
 
 import torch
-
-from sluice_engine.backend.cpu.structs import Product
 
 OUTLIERS, OUTLYING = 6, 5.0  # as in kernels.h
 
@@ -68,49 +65,3 @@ def as_int8(model: Any) -> Any:
         integers, scales = quantised_weight(embedding.weight)
         embedding.weight = torch.nn.Parameter((integers * scales).to(embedding.weight.dtype), requires_grad=False)
     return model
-
-
-def compiled_product(
-    library: ctypes.CDLL, level: int, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-) -> torch.Tensor:
-    """rows [count, in], weight [out, in], bias [out] → [count, out], all of one dtype, by the library's int8 product."""
-    for name in ("sluice_packed_rows", "sluice_packed_bytes", "sluice_quantised_bytes"):
-        getattr(library, name).restype = ctypes.c_int64
-    (outer, inner), bf16 = weight.shape, int(weight.dtype == torch.bfloat16)
-    product = Product(None, None, inner, outer, 0, 1)
-    packed = _aligned(library.sluice_packed_bytes(ctypes.byref(product), bf16, level))
-    packed_bias = _aligned(4 * library.sluice_packed_rows(ctypes.byref(product), level))
-    library.sluice_pack(
-        ctypes.byref(product),
-        _pointer(weight),
-        _pointer(bias),
-        bf16,
-        _pointer(packed),
-        None if bias is None else _pointer(packed_bias),
-        level,
-    )
-    product.packed = packed.data_ptr()
-    product.bias = None if bias is None else packed_bias.data_ptr()
-    out = torch.full((len(rows) + 1, outer), 7.0, dtype=rows.dtype)  # the last row must stay
-    quantised = _aligned(max(1, len(rows)) * library.sluice_quantised_bytes(ctypes.c_int64(inner)))
-    library.sluice_multiply(
-        ctypes.byref(product),
-        _pointer(rows),
-        ctypes.c_int64(len(rows)),
-        _pointer(out),
-        ctypes.c_int64(outer),
-        bf16,
-        _pointer(quantised),
-        level,
-    )
-    assert bool((out[-1] == 7).all())
-    return out[:-1]
-
-
-def _aligned(size: int) -> torch.Tensor:
-    memory = torch.zeros(size + 64, dtype=torch.uint8)
-    return memory[-memory.data_ptr() % 64 :]
-
-
-def _pointer(tensor: torch.Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ from sluice_engine.core.engine import EngineLoop
 from sluice_engine.model.attention import PagedAttention
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.model.kv_cache import KVCache, KVShape
+from tests.engine.backend.compiled import always
 from tests.engine.families import FAMILIES, logits_of, save
 from tests.engine.oracle import Oracle, finish, options, submit
 
@@ -92,7 +93,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     level = next(level for level, words in native.LEVELS.items() if words == request.param)
     if level > request.getfixturevalue("best_level"):
         pytest.skip(f"this processor has no {request.param}")
-    return lambda threads: PagedAttention(native=NativeAttention(threads, library, level))
+    return lambda threads: PagedAttention(native=NativeAttention(threads, library, level, always))
 
 
 class Setting:
@@ -202,12 +203,27 @@ def test_every_backend_equals_dense_attention(backend: Backend, case: Case) -> N
         assert torch.equal(pool.view(-1, case.kv_heads, case.dim)[places], news)
 
 
-PLAIN = Case(((30, 1), (64, 1), (5, 1), (0, 9), (17, 33)), 8, 2, 64, 16, None, None, torch.float32, 1)
+PLAIN = Case(((30, 1), (40, 1), (5, 1), (0, 9), (17, 33)), 8, 2, 64, 16, None, None, torch.float32, 1)
 
 
+# Rows beyond what a softmax covers at once, so that a window hides whole groups of keys of some tokens and not of others.
+LONG = Case(((230, 1), (64, 1), (200, 40), (0, 150)), 8, 2, 64, 16, None, None, torch.float32, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [None, 40, 64, 100])
+def test_windows_over_long_contexts_hide_what_is_older(
+    backend: Backend, window: int | None, dtype: torch.dtype
+) -> None:
+    case = replace(LONG, window=window, dtype=dtype)
+    want, limit = Setting(case).dense(), TOLERANCE[dtype]
+    torch.testing.assert_close(Setting(case).attend(backend(1)).double(), want, rtol=limit, atol=limit)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("where", ["query", "key", "value"])
-def test_a_nan_row_stays_nan_and_affects_no_other(backend: Backend, where: str) -> None:
-    setting = Setting(PLAIN)
+def test_a_nan_row_stays_nan_and_affects_no_other(backend: Backend, where: str, dtype: torch.dtype) -> None:
+    setting = Setting(replace(PLAIN, dtype=dtype))
     getattr(setting, where)[1].fill_(math.nan)  # the second row's only token
     got = setting.attend(backend(1)).isnan().flatten(1)
     assert got[1].all() and not got[torch.arange(len(got)) != 1].any()

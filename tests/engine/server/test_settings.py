@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice import contract
+from sluice_engine.backend import resources
 from sluice_engine.server.options import OptionInvalid, parse, parse_size
 from sluice_perfmodel.step_time import StepTimeModel
 
@@ -21,6 +22,19 @@ def test_the_default_host_is_loopback() -> None:
         2.0,
         contract.DRAIN_GRACE_SECONDS,
     )
+
+
+@pytest.mark.parametrize(
+    ("device", "driver", "tokens"),
+    [("cpu", True, 512), ("cuda", False, 2048), ("auto", False, 512), ("auto", True, 2048)],
+)
+def test_steps_are_shorter_on_a_cpu_unless_their_size_is_given(
+    device: str, driver: bool, tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "GPU_DEVICES", (tmp_path,) if driver else ())
+    assert parse({"model": "m", "device": device})[0].limits.max_batched_tokens == tokens
+    given = parse({"model": "m", "device": device, "max-batched-tokens": "700"})[0]
+    assert given.limits.max_batched_tokens == 700
 
 
 def test_every_option_reaches_the_engine() -> None:

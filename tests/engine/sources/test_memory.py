@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sluice_engine.backend import resources
 from sluice_engine.config import EngineOptions
 from sluice_engine.sources import MemoryPlan, Patience, SourceError, cached_models, fetch, memory, memory_plan
 from tests.hub_server import Hub
@@ -115,6 +116,6 @@ def test_only_memory_that_this_process_reads_is_compared(monkeypatch: pytest.Mon
     options = EngineOptions(model="m", served_name="m", device="cpu", task="embed")
     found = memory_plan(options)
     assert found is not None and (found.free, found.generates) == (5, False)
-    monkeypatch.setattr(memory, "GPU_DEVICES", (tmp_path,))
+    monkeypatch.setattr(resources, "GPU_DEVICES", (tmp_path,))
     assert memory_plan(EngineOptions(model="m", served_name="m")) is None
     assert memory_plan(EngineOptions(model="m", served_name="m", device="cuda")) is None

@@ -6,6 +6,7 @@ call per step keeps the threads awake from the embedding to the logits.
 """
 
 import ctypes
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +16,14 @@ from numpy.typing import NDArray
 from sluice_engine.backend.cpu.huge_pages import zeroed_memory
 from sluice_engine.backend.cpu.native import NativeAttention, StepStruct, step_struct
 from sluice_engine.backend.cpu.structs import Decoder, DecoderLayer, Product, Step, Work
+from sluice_engine.backend.cpu.tiles import TILE_LEVEL, product_rows
 from sluice_engine.config import Quantization
 from sluice_engine.control.step_deadline import Cut, Deadline
 from sluice_engine.model.batch import Batch
 from sluice_engine.model.decoder_parts import DecoderParts, LayerParts
 from sluice_engine.model.kv_cache import KVCache
 
+_log = logging.getLogger(__name__)
 _PLAIN, _ADDED, _GATED, _SCORES = range(4)  # `enum kind` of kernels.h
 _DTYPES = (torch.float32, torch.bfloat16)
 _AREA_BYTES = 32 << 20
@@ -114,6 +117,7 @@ class NativeDecoder:
         self._library.sluice_packed_rows.restype = self._library.sluice_packed_bytes.restype = ctypes.c_int64
         self._heads, self._dtype = parts.heads, parts.embedding.weight.dtype
         self._kept: list[object] = []  # tensors that the structs point to
+        self._tile_rows: dict[tuple[int, int], int] = {}  # by outputs and inputs of a product
         self._area = torch.empty(0, dtype=torch.uint8)
         self._used = 0  # bytes of the area
         self._buffer = torch.empty(0, dtype=torch.uint8)
@@ -198,7 +202,7 @@ class NativeDecoder:
         if isinstance(found, _Described):
             return found
         groups, keys = (batch, *batch.others), cache.layers[0][0]
-        steps = tuple(step_struct(each, self._heads, keys, self._kernel.threads) for each in groups)
+        steps = tuple(step_struct(each, self._heads, keys, self._kernel) for each in groups)
         work = (Work * len(steps))(*(each.work for each in steps))
         described = _Described(steps, work, int(batch.position_ids.numpy().max()) + 1)
         batch.native[self._heads] = described
@@ -258,7 +262,20 @@ class NativeDecoder:
         for linear in linears:
             _drop(linear)
         product.packed, product.bias = packed, packed_bias
+        product.tile_rows = self._rows_for_tiles(product)
         return product
+
+    def _rows_for_tiles(self, product: Product) -> int:
+        """Rows from which on AMX tiles compute it, measured once for each shape; 0: never."""
+        if self._kernel.level < TILE_LEVEL:
+            return 0
+        shape = product.outer, product.inner
+        if shape not in self._tile_rows:
+            bf16 = self._dtype == torch.bfloat16
+            self._tile_rows[shape] = product_rows(self._library, product, bf16, self._kernel.choose)
+            found = f"from {self._tile_rows[shape]} rows on" if self._tile_rows[shape] else "never"
+            _log.info("products of %d outputs by %d inputs by AMX tiles: %s", *shape, found)
+        return self._tile_rows[shape]
 
     def _memory(self, size: int) -> int:
         """The address of `size` bytes of zeroed memory."""

@@ -16,13 +16,21 @@ import torch
 from numpy.typing import NDArray
 
 from sluice_engine.backend.cpu.structs import MIRRORS, Layer, Work, check_layouts
+from sluice_engine.backend.cpu.tiles import TILE_LEVEL, Choose, attention_rows, least_faster
 from sluice_engine.model.batch import Batch
 
 _log = logging.getLogger(__name__)
 LIBRARY = Path(__file__).parents[2] / "_native" / "libsluice_cpu.so"
-LEVELS = {0: "no vector extension in particular", 1: "AVX2", 2: "AVX-512", 3: "AVX-512 with bf16"}
+BF16_LEVEL = 3  # the first that multiplies bfloat16
+LEVELS = {
+    0: "no vector extension in particular",
+    1: "AVX2",
+    2: "AVX-512",
+    BF16_LEVEL: "AVX-512 with bf16",
+    TILE_LEVEL: "AMX and AVX-512 with bf16",
+}
 _BEST = max(LEVELS)
-ABI = 7  # version of kernels.h: the library's functions and their arguments
+ABI = 8  # version of kernels.h: the library's functions and their arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +42,14 @@ class StepStruct:
 
 
 class NativeAttention:
-    """The kernel, with its thread count. Raises OSError if the library cannot be loaded, was compiled from other
-    sources or has another struct layout, and AttributeError if it lacks a function.
+    """The kernel, with its thread count. `choose` decides from how many rows on AMX tiles are used. Raises OSError if the
+    library cannot be loaded, was compiled from other sources or has another struct layout, and AttributeError if it lacks
+    a function.
     """
 
-    def __init__(self, threads: int, library: Path = LIBRARY, level: int = _BEST) -> None:
+    def __init__(
+        self, threads: int, library: Path = LIBRARY, level: int = _BEST, choose: Choose = least_faster
+    ) -> None:
         self.library = loaded = ctypes.CDLL(str(library))
         if (found := int(loaded.sluice_abi())) != ABI:
             raise OSError(f"it was compiled from other sources (interface {found}, not {ABI})")
@@ -48,6 +59,17 @@ class NativeAttention:
         self._attend.restype = ctypes.c_int
         self.threads = threads
         self.level = min(level, int(loaded.sluice_level()))
+        self.choose = choose
+        self._tile_rows: dict[int, int] = {}  # by head dimension
+
+    def tile_rows(self, dim: int, dtype: torch.dtype) -> int:
+        """Query rows of a KV head from which on AMX tiles attend; 0: never. Measured at the first call for a dimension."""
+        if self.level < TILE_LEVEL or dtype != torch.bfloat16:
+            return 0
+        if dim not in self._tile_rows:
+            found = self._tile_rows[dim] = attention_rows(self.library, dim, self.choose)
+            _log.info("attention with heads of %d by AMX tiles: %s", dim, f"from {found} rows on" if found else "never")
+        return self._tile_rows[dim]
 
     def can_attend(self, query: torch.Tensor, key: torch.Tensor, key_cache: torch.Tensor) -> bool:
         """True if the kernel supports these sizes and dtypes: float32 or bfloat16 on the CPU, a head dimension that is
@@ -83,7 +105,7 @@ class NativeAttention:
         _, heads, tokens, dim = query.shape
         step = batch.native.get(heads)
         if step is None:
-            step = batch.native[heads] = step_struct(batch, heads, caches[0], self.threads)
+            step = batch.native[heads] = step_struct(batch, heads, caches[0], self)
         out = torch.empty(1, tokens, heads, dim, dtype=query.dtype)
         layer = Layer(
             query.data_ptr(),
@@ -108,7 +130,7 @@ class NativeAttention:
         return out
 
 
-def step_struct(batch: Batch, heads: int, cache: torch.Tensor, threads: int) -> StepStruct:
+def step_struct(batch: Batch, heads: int, cache: torch.Tensor, kernel: NativeAttention) -> StepStruct:
     """The batch as `struct work`, for a cache [blocks, block_size, Hkv, D] with the model's dtype."""
     lengths, starts, firsts, tables = [], [], [], []
     used = 0
@@ -128,7 +150,9 @@ def step_struct(batch: Batch, heads: int, cache: torch.Tensor, threads: int) -> 
     )
     _, block_size, kv_heads, dim = cache.shape
     sizes = (len(row_first) - 1, int(row_first[-1]), heads, kv_heads, dim, block_size)
-    work = Work(*sizes, int(cache.dtype == torch.bfloat16), threads, *(array.ctypes.data for array in arrays))
+    addresses = (array.ctypes.data for array in arrays)
+    tiles = kernel.tile_rows(dim, cache.dtype)
+    work = Work(*sizes, int(cache.dtype == torch.bfloat16), kernel.threads, *addresses, tiles)
     return StepStruct(work, arrays)
 
 

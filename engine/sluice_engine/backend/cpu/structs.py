@@ -11,6 +11,7 @@ class Work(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("rows", "tokens", "heads", "kv_heads")),
         *((name, ctypes.c_int64) for name in ("dim", "block_size", "bf16", "threads")),
         *((name, ctypes.c_void_p) for name in ("row_first", "row_start", "table_first", "tables", "slots")),
+        ("tile_rows", ctypes.c_int64),
     )
 
 
@@ -39,7 +40,7 @@ class Product(ctypes.Structure):
     _fields_ = (
         ("packed", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("inner", "outer", "kind", "int8")),
+        *((name, ctypes.c_int64) for name in ("inner", "outer", "kind", "int8", "tile_rows")),
     )
 
 
