@@ -62,7 +62,7 @@ def serve(
         Text, _option("max-num-seqs", "Maximum number of sequences in one step. [256]", "N")
     ] = None,
     max_batched_tokens: Annotated[
-        Text, _option("max-batched-tokens", "Maximum number of tokens in one step. [2048; CPU: 512]", "N")
+        Text, _option("max-batched-tokens", "Maximum number of tokens in one step. [2048; CPU: 1024]", "N")
     ] = None,
     concurrency_min: Annotated[
         Text, _option("concurrency-min", "Lower bound of the concurrency limit. [1]", "N")

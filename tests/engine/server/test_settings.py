@@ -26,7 +26,7 @@ def test_the_default_host_is_loopback() -> None:
 
 @pytest.mark.parametrize(
     ("device", "driver", "tokens"),
-    [("cpu", True, 512), ("cuda", False, 2048), ("auto", False, 512), ("auto", True, 2048)],
+    [("cpu", True, 1024), ("cuda", False, 2048), ("auto", False, 1024), ("auto", True, 2048)],
 )
 def test_steps_are_shorter_on_a_cpu_unless_their_size_is_given(
     device: str, driver: bool, tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
