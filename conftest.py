@@ -18,7 +18,7 @@ EXPECTED_SKIPS = (
     r"no earlier version of the chart: .*",  # a checkout without history has none to upgrade from
     r"helm is not installed",  # no package registry has it; e2e installs the chart with it
     r"no kube-apiserver and etcd: set KUBEBUILDER_ASSETS, as setup-envtest prints it",  # .ci/run has them with its cluster
-    r"this processor has no (AVX2|AVX-512|AVX-512 with bf16)",
+    r"this processor has no (AVX2|AVX-512|AVX-512 with bf16|AMX and AVX-512 with bf16)",
 )
 
 

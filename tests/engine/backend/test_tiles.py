@@ -26,7 +26,7 @@ from tests.engine.backend.compiled import always, compiled_product, packed
 def kernel(library: Path, best_level: int) -> NativeAttention:
     """With tiles. Skips where the processor lacks the AVX-512 that goes with them."""
     if best_level < TILE_LEVEL:
-        pytest.skip("this processor has no AVX-512 with bf16: AMX tiles are not tested")
+        pytest.skip("this processor has no AVX-512 with bf16")
     return NativeAttention(1, library, choose=always)
 
 
