@@ -77,6 +77,16 @@ class Connection(RequestHandler):
         self._arm()
         super().connection_made(transport)
 
+    async def start(self) -> None:
+        """As aiohttp's. A client that leaves while its unread body is drained cancels this task in a frame that refers to the
+        task: without its traceback the exception, which the task keeps, makes no cycle for a rare garbage collection.
+        """
+        try:
+            await super().start()
+        except asyncio.CancelledError as error:
+            error.__traceback__ = None
+            raise
+
     def data_received(self, data: bytes) -> None:
         """Takes bytes, which are processed in this turn of the event loop or later ones."""
         for start in range(0, len(data), READ_BYTES):
