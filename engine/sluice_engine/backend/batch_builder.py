@@ -6,68 +6,18 @@ one if the model fails on the whole batch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sluice_engine.backend.repeated_decode import RepeatedDecode
+from sluice_engine.backend.step_inputs import GatheredRows, Ints, LogitsRows, StepInputs
 from sluice_engine.model.batch import Batch, RowGroup
 from sluice_engine.sampling.draft_verify import NO_TOKEN, Drafts
 from sluice_engine.sampling.logprobs import PromptTargets
 from sluice_engine.scheduler import PENDING, Row
-
-Ints = NDArray[np.int64]
-
-
-class LogitsRows(NamedTuple):
-    """The logits rows of a step: the request that samples from each row, and the sampler's inputs. Arrays are [L]."""
-
-    at: NDArray[np.int64]  # flat index of the token that produces the logits
-    request_ids: list[str]
-    slots: Ints
-    positions: Ints  # of the token to sample
-    samples: NDArray[np.bool_]
-    drafts: Drafts | None = None  # None: no row has drafts
-
-
-class StepInputs(NamedTuple):
-    """The inputs of the model and of the sampler."""
-
-    batch: Batch
-    logits_rows: LogitsRows
-    pending: Ints  # flat positions of tokens that the preceding step samples
-    pending_slots: Ints  # slots of the requests that own these tokens
-    ids: tuple[int, int]  # the least and the largest token id, of those that are known
-    targets: Sequence[PromptTargets] = ()  # their rows of logits follow `logits_rows`, in order
-
-
-@dataclass(frozen=True, slots=True)
-class GatheredRows:
-    """Rows that attend together, with a copy of their block tables [layer groups, R, W] as of planning time."""
-
-    rows: Sequence[Row]
-    slots: Ints
-    starts: Ints
-    counts: Ints
-    tables: Ints
-
-    def subset(self, rows: Sequence[Row]) -> "GatheredRows | None":
-        """The subset for these rows. A row may differ from the original of the same slot (shorter or without
-        drafts).
-        """
-        kept = {row.slot: row for row in rows}
-        places = [place for place, row in enumerate(self.rows) if row.slot in kept]
-        if not places:
-            return None
-        return GatheredRows(
-            [kept[self.rows[place].slot] for place in places],
-            self.slots[places],
-            self.starts[places],
-            np.array([len(kept[self.rows[place].slot].tokens) for place in places], dtype=np.int64),
-            self.tables[:, places],
-        )
 
 
 class BatchBuilder:
@@ -82,7 +32,9 @@ class BatchBuilder:
         null_block: int,
         device: torch.device,
         windows: Sequence[int | None] = (None,),
+        two_in_flight: bool = False,
     ) -> None:
+        """`two_in_flight`: no batch is read once the next but one is gathered, so that its memory may be written again."""
         self._block_size = block_size
         self._windows = windows  # by layer group
         self._device = device
@@ -90,6 +42,8 @@ class BatchBuilder:
         self.table_blocks = 0  # of its batches
         width = -(-max_model_length // block_size) * len(windows)
         self._tables: Ints = np.full((max_num_seqs, width), null_block, dtype=np.int64)
+        repeats = two_in_flight and device.type == "cpu" and not any(windows) and len(windows) == 1
+        self._repeated = RepeatedDecode(self._tables, block_size, null_block) if repeats else None
 
     def install(self, rows: Sequence[Row]) -> None:
         """Write the rows' new blocks into the tables. Samples that share a row's prompt start from a copy of
@@ -104,10 +58,18 @@ class BatchBuilder:
 
     def gather(self, rows: Sequence[Row]) -> list[GatheredRows]:
         """The installed rows in groups of similar length, each with a copy of its part of the block tables."""
-        return [self._gathered(group) for group in _by_length(rows)]
+        repeated = None if self._repeated is None else self._repeated.gathered(rows)
+        return [self._gathered(group) for group in _by_length(rows)] if repeated is None else [repeated]
+
+    def forget(self) -> None:
+        """After a plan whose rows were gathered in parts, or of which one could not be: write no batch again."""
+        if self._repeated is not None:
+            self._repeated.forget()
 
     def batch(self, gathered: Sequence[GatheredRows]) -> StepInputs:
         """The batch of these groups."""
+        if len(gathered) == 1 and gathered[0].inputs is not None:
+            return gathered[0].inputs
         flat = [row for group in gathered for row in group.rows]
         slots = np.concatenate([group.slots for group in gathered])
         starts = np.concatenate([group.starts for group in gathered])

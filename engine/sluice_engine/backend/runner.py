@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sluice_engine.backend.batch_builder import BatchBuilder, GatheredRows, StepInputs
+from sluice_engine.backend.batch_builder import BatchBuilder
 from sluice_engine.backend.block_copies import BlockCopier
 from sluice_engine.backend.failure_isolation import check_device, isolate
+from sluice_engine.backend.step_inputs import GatheredRows, StepInputs
 from sluice_engine.control.step_deadline import Cut, Deadline
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.batch import Batch
@@ -79,6 +80,7 @@ class Runner:
             null_block=self.cache.null_block,
             device=model.device,
             windows=model.kv_shape.groups.windows,
+            two_in_flight=True,
         )
         self._sampler = Sampler(max_num_seqs, model.vocab_size, model.device, model.grammars, owns_logits=True)
         self._last: NDArray[np.int64] = np.zeros(max_num_seqs, dtype=np.int64)  # by slot: the last sampled token
@@ -136,6 +138,8 @@ class Runner:
         """The plan's rows, without a batch."""
         errors: dict[str, str] = {}
         groups = isolate(plan.rows, self._gather, errors, self.model.faults)
+        if errors or len(groups) != 1:
+            self._batch_builder.forget()
         return PreparedStep(plan, [group for some in groups.values() for group in some], None, errors)
 
     def _gather(self, rows: Sequence[Row]) -> dict[str, list[GatheredRows]]:

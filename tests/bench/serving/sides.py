@@ -31,6 +31,7 @@ def _sluice(model: Path, dtype: str, at_once: int) -> Command:
     port, admin_port = free_ports(2)
     command = [sys.executable, "-m", "sluice", "serve", str(model), "--served-name", NAME, "--dtype", dtype]
     command += ["--port", str(port), "--admin-port", str(admin_port), "--max-model-length", str(MOST_TOKENS)]
+    command += ["--kv-size", f"{KV_GIBIBYTES}Gi"]
     command += ["--ttft-ms", NO_TARGET, "--itl-ms", NO_TARGET, "--concurrency-min", str(at_once)]
     return Command(command, port, contract.PATH_HEALTH, {})
 

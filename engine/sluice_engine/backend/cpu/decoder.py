@@ -53,7 +53,7 @@ class _Described:
 
     steps: tuple[StepStruct, ...]  # one per layer group
     work: ctypes.Array[Work]
-    positions: int  # above all positions of the batch
+    positions: int  # that the block tables can hold: above all of the batch's
 
 
 @dataclass(slots=True)
@@ -204,7 +204,8 @@ class NativeDecoder:
         groups, keys = (batch, *batch.others), cache.layers[0][0]
         steps = tuple(step_struct(each, self._heads, keys, self._kernel) for each in groups)
         work = (Work * len(steps))(*(each.work for each in steps))
-        described = _Described(steps, work, int(batch.position_ids.numpy().max()) + 1)
+        blocks = max(group.block_tables.shape[1] for group in batch.groups)
+        described = _Described(steps, work, blocks * keys.shape[1])
         batch.native[self._heads] = described
         return described
 

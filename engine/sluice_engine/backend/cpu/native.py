@@ -131,7 +131,9 @@ class NativeAttention:
 
 
 def step_struct(batch: Batch, heads: int, cache: torch.Tensor, kernel: NativeAttention) -> StepStruct:
-    """The batch as `struct work`, for a cache [blocks, block_size, Hkv, D] with the model's dtype."""
+    """The batch as `struct work`, for a cache [blocks, block_size, Hkv, D] with the model's dtype. With one group of
+    single tokens it points to the batch's own memory, which may be written again (`backend/repeated_decode.py`).
+    """
     lengths, starts, firsts, tables = [], [], [], []
     used = 0
     for group in batch.groups:
@@ -145,7 +147,7 @@ def step_struct(batch: Batch, heads: int, cache: torch.Tensor, kernel: NativeAtt
     row_first = np.concatenate(([0], np.cumsum(np.concatenate(lengths)))).astype(np.int64)
     arrays = (
         row_first,
-        *(np.ascontiguousarray(np.concatenate(parts), dtype=np.int64) for parts in (starts, firsts, tables)),
+        *(np.ascontiguousarray(_joined(parts), dtype=np.int64) for parts in (starts, firsts, tables)),
         np.ascontiguousarray(batch.slot_mapping.numpy()),
     )
     _, block_size, kv_heads, dim = cache.shape
@@ -154,6 +156,10 @@ def step_struct(batch: Batch, heads: int, cache: torch.Tensor, kernel: NativeAtt
     tiles = kernel.tile_rows(dim, cache.dtype)
     work = Work(*sizes, int(cache.dtype == torch.bfloat16), kernel.threads, *addresses, tiles)
     return StepStruct(work, arrays)
+
+
+def _joined(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def find(threads: int, library: Path | None = None) -> NativeAttention | None:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sluice_engine.backend.batch_builder import GatheredRows
 from sluice_engine.backend.cuda.step_tensors import StepTensors
+from sluice_engine.backend.step_inputs import GatheredRows
 
 HOST_SETS: Final = 2
 _TOKENS, _POSITIONS, _SEQUENCES, _SLOTS = range(4)  # rows of `words`; one row of slots per layer group

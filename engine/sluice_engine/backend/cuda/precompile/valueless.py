@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import torch
 
-from sluice_engine.backend.batch_builder import StepInputs
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import Wait, Work
 from sluice_engine.backend.cuda.graphs import Replay
 from sluice_engine.backend.cuda.precompile.sizes import META, ModelSizes
 from sluice_engine.backend.cuda.runner import GraphRunner, PendingDecode
 from sluice_engine.backend.runner import StepResult
+from sluice_engine.backend.step_inputs import StepInputs
 from sluice_engine.control.step_deadline import Deadline
 from sluice_engine.kvcache.config import CacheConfig
 from sluice_engine.model.kv_cache import KVShape
