@@ -21,7 +21,7 @@
 
 #define PHASES_OF_LAYER 10
 #define OTHER_PHASES 4
-#define BUFFERS 7
+#define BUFFERS 8
 #define ROW_CHUNK 16 /* rows per item, where a row is little work */
 #define PRODUCT_ROWS 96 /* rows per item of a product with a panel */
 #define OWN_ROWS 16 /* at most as many rows does each thread normalise for itself */
@@ -48,6 +48,7 @@ struct decoder {
 };
 
 struct step { /* inputs and outputs of one call, besides `struct work` */
+    const int64_t *ids;                     /* [tokens], embedded by the head's weight; NULL: `hidden` is given */
     void *hidden;                           /* [tokens, hidden]: embedded tokens; overwritten */
     const int64_t *positions;               /* [tokens] */
     const int64_t *wanted;                  /* [count] flat indices whose logits are computed */
@@ -126,15 +127,15 @@ static int64_t own_rows(const struct decoder *decoder, int64_t rows) {
     return rows <= most_own_rows(decoder) ? rows : 0;
 }
 
-/* Bytes of the four buffers of a step, of the two buffers of gathered rows and of the quantised rows. */
+/* Bytes of the five buffers of a step, of the two buffers of gathered rows and of the quantised rows. */
 static void lay_out(const struct decoder *decoder, const struct work *work, int64_t count, int64_t sizes[BUFFERS]) {
     const int64_t item = work->bf16 ? 2 : 4, attended = work->heads * work->dim;
-    const int64_t widths[BUFFERS - 1] = {decoder->hidden, qkv_width(work), attended,
-                                         decoder->inner,  decoder->hidden, attended};
+    const int64_t widths[BUFFERS - 1] = {decoder->hidden, qkv_width(work), attended, decoder->inner,
+                                         decoder->hidden, decoder->hidden, attended};
     const int64_t most = work->tokens > count ? work->tokens : count; /* `wanted` may repeat a row */
     int64_t widest = 0;
     for (int i = 0; i < BUFFERS - 1; i++) {
-        sizes[i] = ((i < 4 ? most : count) * widths[i] * item + 63) / 64 * 64;
+        sizes[i] = ((i < 5 ? most : count) * widths[i] * item + 63) / 64 * 64;
         widest = widths[i] > widest ? widths[i] : widest;
     }
     /* Rows become fewer where a step drops tokens and in the last layer: each thread may then have all that are left. */
@@ -382,6 +383,13 @@ static void run(void *context, int thread, int threads) {
         pass->kernels->leave();
 }
 
+/* Unpacks rows of the head's packed weight to out [count, inner]: the embeddings, which share it. */
+static void embed(const struct product *head, const int64_t *ids, int64_t count, int bf16, char *out,
+                  const struct kernels *kernels) {
+    for (int64_t row = 0; row < count; row++)
+        kernels->unpack(head, ids[row], bf16, out + (size_t)(row * head->inner) * (bf16 ? 2 : 4));
+}
+
 /* Returns 0 if this code supports a decoder of these sizes at this level, else 1. */
 int sluice_can_decode(const struct decoder *decoder, const struct work *work, int level) {
     if (!attention_fits(work) || decoder->hidden % 16 || decoder->inner % 16)
@@ -412,23 +420,21 @@ int sluice_decode(const struct decoder *decoder, const struct work *work, struct
                         .next = (_Atomic int64_t *)(aligned + shares), .singles = work->rows == work->tokens};
     int64_t sizes[BUFFERS];
     lay_out(decoder, work, step->count, sizes);
-    char **buffers[BUFFERS] = {&pass.normed,        &pass.mixed,           &pass.attended, &pass.gated,
-                               &pass.hidden_wanted, &pass.attended_wanted, &pass.quantised};
+    char *embedded;
+    char **buffers[BUFFERS] = {&pass.normed, &pass.mixed,         &pass.attended,        &pass.gated,
+                               &embedded,    &pass.hidden_wanted, &pass.attended_wanted, &pass.quantised};
     char *at = (char *)(((uintptr_t)step->scratch + 63) / 64 * 64);
     for (int i = 0; i < BUFFERS; at += sizes[i], i++)
         *buffers[i] = at;
+    if (step->ids != NULL) {
+        embed(&decoder->head, step->ids, work->tokens, (int)work->bf16, embedded, pass.kernels);
+        pass.hidden = embedded;
+    }
     step->kept = work->tokens, step->spent = 0;
     pass.begun = now();
     pool_run((int)work->threads, run, &pass);
     free(memory);
     return 0;
-}
-
-/* Unpacks rows of a packed weight to out [count, inner]: the embeddings, if they share the head's weight. */
-void sluice_rows(const struct product *product, const int64_t *rows, int64_t count, int bf16, void *out, int level) {
-    const struct kernels *kernels = kernels_of(level);
-    for (int64_t row = 0; row < count; row++)
-        kernels->unpack(product, rows[row], bf16, (char *)out + (size_t)(row * product->inner) * (bf16 ? 2 : 4));
 }
 
 /* Returns the number of outputs that a weight's panels hold, including padding. */
@@ -487,8 +493,8 @@ static const struct layout layouts[] = {
     FIELD(decoder_layer, window), FIELD(decoder_layer, scale), FIELD(decoder_layer, softcap),
     STRUCT(decoder), FIELD(decoder, layers), FIELD(decoder, hidden), FIELD(decoder, inner), FIELD(decoder, vocab),
     FIELD(decoder, layer), FIELD(decoder, norm_last), FIELD(decoder, head), FIELD(decoder, epsilon),
-    STRUCT(step), FIELD(step, hidden), FIELD(step, positions), FIELD(step, wanted), FIELD(step, count),
-    FIELD(step, cosine), FIELD(step, sine), FIELD(step, scratch), FIELD(step, logits), FIELD(step, seconds),
+    STRUCT(step), FIELD(step, ids), FIELD(step, hidden), FIELD(step, positions), FIELD(step, wanted),
+    FIELD(step, count), FIELD(step, cosine), FIELD(step, sine), FIELD(step, scratch), FIELD(step, logits), FIELD(step, seconds),
     FIELD(step, share), FIELD(step, firm), FIELD(step, kept), FIELD(step, spent), FIELD(step, best),
     FIELD(step, highest),
 };

@@ -7,7 +7,7 @@
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MANY_ROWS 16 /* from this many on, lanes are rows (many_rows.h): with fewer, lanes would be unused */
 #define MAX_DIM 256
-#define ABI 8 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
+#define ABI 9 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 
 struct work { /* one step; shared by all layers of a group */
     int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;

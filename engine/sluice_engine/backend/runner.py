@@ -211,7 +211,7 @@ class Runner:
         """
         batch, logits_rows = inputs.batch, inputs.logits_rows
         if len(inputs.pending):
-            _fill(batch.input_ids[0], inputs.pending, self._last[inputs.pending_slots])
+            _fill(batch.input_ids, inputs.pending, self._last[inputs.pending_slots])
         if inputs.ids[0] < 0 or inputs.ids[1] >= self.model.vocab_size:
             raise ValueError(f"a token id lies outside the vocabulary of {self.model.vocab_size}")
         _, request_ids, slots, positions, samples, drafts = logits_rows
@@ -261,11 +261,11 @@ class Runner:
 
 
 def _fill(ids: torch.Tensor, places: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
-    """Write the tokens to these places of ids [T]. On a CPU numpy takes a tenth of torch's time."""
+    """Write the tokens to these places of ids [1, T]. On a CPU numpy takes a tenth of torch's time."""
     if ids.device.type == "cpu":
-        ids.numpy()[places] = tokens
+        ids.numpy()[0, places] = tokens
     else:
-        ids[torch.from_numpy(places).to(ids.device)] = torch.from_numpy(tokens).to(ids.device)
+        ids[0, torch.from_numpy(places).to(ids.device)] = torch.from_numpy(tokens).to(ids.device)
 
 
 def _holders(gathered: Sequence[GatheredRows], blocks: Collection[int]) -> list[str]:

@@ -72,14 +72,17 @@ class EngineLoop:
 
     @property
     def seconds_until_planning(self) -> float:
-        """Predicted seconds until the next step must be planned: the remaining time of the running step minus the
-        planning time. Planning that late lets new requests join the next step. 0 without a running step, a usable
-        step-time model or overlap.
+        """Predicted seconds until the next step must be planned, so late that new requests join it. 0 without a running
+        step, a usable step-time model or overlap, and once the step has ended: a prediction may be too long.
         """
         step = self._running_step
-        if step is None or not self._pipeline.overlapped:
+        if step is None or not self._pipeline.overlapped or (self.options.pace is None and step.has_ended()):
             return 0.0
         return max(0.0, planning_time(step.plan, step.begun, self.fit.model) - self._clock())
+
+    def when_step_ends(self, call: Callable[[], None]) -> None:
+        """Call this after each step, on another thread."""
+        self._pipeline.on_end = call
 
     @property
     def has_work(self) -> bool:
@@ -155,9 +158,7 @@ class EngineLoop:
 
     def step(self) -> messages.StepReport | None:
         """Run one step and return its report, or a report without a step if only limits changed or a request finished or
-        was rejected, else None.
-
-        With overlap, the next step already runs when this returns.
+        was rejected, else None. With overlap, the next step already runs when this returns.
         """
         self.tick()
         if self._running_step is None:
@@ -230,9 +231,7 @@ class EngineLoop:
         return snapshot(self.scheduler, self.limits, self._clock()) | {"last_steps": list(self.last_steps)}
 
     def _learn(self, plan: Plan, seconds: float) -> None:
-        """Fit the step-time model on steps without drafts and block copies only, so that thousands of draft steps do
-        not bias the prefill terms.
-        """
+        """Fit the step-time model on steps without drafts and copies: thousands of drafts would bias the prefill terms."""
         cost, model = self.scheduler.speculation.cost, self.fit.model
         if model.steps >= PERFMODEL.limit.least_model_steps and plan.draft_tokens:
             cost.draft_step(plan.draft_tokens, plan.draft_context, seconds, model.predict(plan.work))

@@ -32,6 +32,7 @@ class RunningStep:
     plan: Plan
     begun: float
     result: Execute  # blocks until the step ends; may be called repeatedly
+    has_ended: Callable[[], bool]
 
 
 class StepPipeline:
@@ -44,6 +45,7 @@ class StepPipeline:
         self._threads = threads
         self._runner = runner
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self.on_end: Callable[[], None] = _nothing  # called by the runner's thread when a step has ended
 
     def prepare(self, plan: Plan) -> tuple[Plan, Execute]:
         """The plan and its prepared tensors, ready for `begin`."""
@@ -53,8 +55,13 @@ class StepPipeline:
         """Queue the prepared step on the runner's thread, where it starts when the preceding one has ended."""
         plan, execute = prepared
         future: Future[StepResult] = self._thread.submit(self._compute, execute)
-        return RunningStep(plan, now, future.result)
+        future.add_done_callback(lambda _: self.on_end())
+        return RunningStep(plan, now, future.result, future.done)
 
     def _compute(self, execute: Execute) -> StepResult:
         with torch_threads(self._threads):
             return execute()
+
+
+def _nothing() -> None:
+    pass

@@ -44,7 +44,7 @@ class Channel:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self.folder = Path(path).parent  # private to this engine; the parent process removes it
-        self._inbox: queue.SimpleQueue[messages.ToEngine] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[messages.ToEngine | None] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[messages.FromEngine | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="writer", daemon=True)
         self._writer.start()
@@ -55,14 +55,18 @@ class Channel:
         self._outbox.put(message)
 
     def received(self, wait: float) -> list[messages.ToEngine]:
-        """All received messages; waits up to `wait` seconds for the first."""
-        taken: list[messages.ToEngine] = []
+        """All received messages; waits up to `wait` seconds for the first, or for `wake`."""
+        taken: list[messages.ToEngine | None] = []
         with contextlib.suppress(queue.Empty):
             if wait > 0:
                 taken.append(self._inbox.get(timeout=wait))
             while True:
                 taken.append(self._inbox.get_nowait())
-        return taken
+        return [message for message in taken if message is not None]
+
+    def wake(self) -> None:
+        """End the wait of `received`; from any thread."""
+        self._inbox.put(None)
 
     def keep_alive(self) -> None:
         """Keep the process alive after the socket closes: the main thread ends it with the right exit status."""
@@ -122,11 +126,15 @@ class MessageChannel(Protocol):
         """Queue a message; never blocks."""
 
     def received(self, wait: float) -> list[messages.ToEngine]:
-        """All received messages; waits up to `wait` seconds for the first."""
+        """All received messages; waits up to `wait` seconds for the first, or for `wake`."""
+
+    def wake(self) -> None:
+        """End the wait of `received`; from any thread."""
 
 
 def serve(channel: MessageChannel, engine: "EngineLoop") -> None:
     """The engine loop: take messages, step, report. It blocks for messages while there is no work."""
+    engine.when_step_ends(channel.wake)
     wait = IDLE_SECONDS
     while True:
         for message in channel.received(wait):

@@ -25,6 +25,7 @@ class SlotTable:
 
     def __init__(self, slots: int) -> None:
         self.flags: NDArray[np.uint8] = np.zeros(slots, dtype=np.uint8)
+        self.used = 0  # by any slot, also after its request has ended: what this lacks, no step needs
         self.temperature: NDArray[np.float32] = np.ones(slots, dtype=np.float32)
         self.top_k: NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
         self.top_p: NDArray[np.float64] = np.ones(slots, dtype=np.float64)
@@ -54,6 +55,7 @@ class SlotTable:
         if sampling.grammar is not None:
             flags |= GRAMMAR
         self.flags[slot] = flags
+        self.used = int(np.bitwise_or.reduce(self.flags))
         self.temperature[slot] = sampling.temperature
         self.top_k[slot] = sampling.top_k
         self.top_p[slot] = sampling.top_p

@@ -5,6 +5,7 @@ for a temperature above 0 a draw after temperature, min-p, top-k and top-p. A re
 `draft_verify.py` decides which of them are kept.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -140,6 +141,8 @@ class Sampler:
         self, slots: NDArray[np.int64], samples: NDArray[np.bool_] | None = None, drafts: Drafts | None = None
     ) -> None:
         """Begin what `sample` needs besides the logits of these rows: the masks of grammars, in a thread."""
+        if not self.table.used & GRAMMAR:
+            return
         rows = self._masked_rows(slots, samples, drafts)
         if rows and self._grammars is not None:
             self._grammars.begin(rows)
@@ -154,10 +157,11 @@ class Sampler:
         than the largest one.
         """
         best, highest = largest
-        if (self.table.flags[slots] * samples).any():
+        if self.table.used and (self.table.flags[slots] * samples).any():
             return None
         count = len(slots)
-        return Sampled(np.where(np.isfinite(highest[:count]), best[:count], NOT_A_NUMBER).tolist())
+        logits = zip(best[:count].tolist(), highest[:count].tolist(), strict=True)
+        return Sampled([token if math.isfinite(logit) else NOT_A_NUMBER for token, logit in logits])
 
     def sample(
         self,

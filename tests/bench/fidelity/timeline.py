@@ -47,6 +47,9 @@ class Timeline:
             due = self._due()
         return due
 
+    def wake(self) -> None:
+        """`wait` ends by its clock alone."""
+
     def send(self, message: messages.FromEngine) -> None:
         """Record a step. Raises RuntimeError for a rejection or a failure, which no measurement may contain."""
         if not isinstance(message, messages.StepReport):

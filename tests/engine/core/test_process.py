@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import queue
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -15,9 +16,11 @@ import pytest
 from sluice.contract import EXIT_CONFIG, EXIT_USAGE
 from sluice_engine import messages
 from sluice_engine.config import EngineOptions
+from sluice_engine.control.step_time_fit import StepTimeFit
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.core.process import serve
 from sluice_engine.sampling_params import SamplingParams
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
 from tests.engine.frames import next_frame
 from tests.engine.oracle import Oracle, options
 
@@ -27,6 +30,8 @@ ENVIRONMENT = {
     "PATH": os.environ["PATH"],
 }
 
+
+NO_TARGET = 1e9  # seconds
 
 M = TypeVar("M", bound=messages.FromEngine)
 
@@ -140,6 +145,9 @@ class Script:
             raise StopIteration
         return self.batches.pop(0)
 
+    def wake(self) -> None:
+        pass
+
     def send(self, message: messages.FromEngine) -> None:
         self.sent.append(message)
 
@@ -162,6 +170,49 @@ def test_an_engine_with_a_concurrency_of_zero_waits_without_a_busy_loop(tiny_lla
     with pytest.raises(StopIteration):
         serve(script, engine)
     assert script.waits[-2:] == [1.0, 1.0]
+
+
+class Woken(Script):
+    """A channel whose waits end when the engine wakes it. Raises queue.Empty if it does not within a minute."""
+
+    def __init__(self, *batches: list[messages.ToEngine], steps: int) -> None:
+        super().__init__(*batches)
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._steps = steps
+
+    def received(self, wait: float) -> list[messages.ToEngine]:
+        if self.batches:
+            return self.batches.pop(0)
+        if sum(isinstance(each, messages.StepReport) for each in self.sent) >= self._steps:
+            raise StopIteration
+        if wait > 0:
+            self.waits.append(wait)
+            self._wakes.get(timeout=60)
+        return []
+
+    def wake(self) -> None:
+        self._wakes.put(None)
+
+
+class TooSlow(StepTimeFit):
+    """A fit that predicts an hour for each step, and learns nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = StepTimeModel(base=3600.0, steps=10**6)
+
+    def observe(self, work: StepWork, seconds: float) -> None:
+        pass
+
+
+def test_a_step_that_ends_before_its_predicted_end_is_not_waited_for(tiny_llama: Path) -> None:
+    engine = EngineLoop(options(tiny_llama, speculation="off", itl_target=NO_TARGET, ttft_target=NO_TARGET))
+    engine.fit = TooSlow()
+    work = messages.Submit("a", (5, 6, 7), SamplingParams(max_tokens=6, temperature=0.0), 0.0)
+    script = Woken([work], steps=6)
+    with pytest.raises(StopIteration):
+        serve(script, engine)
+    assert max(script.waits) > 3000.0  # the prediction, which held the next step back
 
 
 async def test_without_a_socket_path_it_prints_its_usage() -> None:

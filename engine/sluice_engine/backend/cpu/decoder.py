@@ -79,27 +79,6 @@ class _Angles:
         return self.parts[0].data_ptr(), self.parts[1].data_ptr()
 
 
-class PackedEmbedding(torch.nn.Module):
-    """An embedding that reads its rows from the packed weight of the tied head."""
-
-    def __init__(self, library: ctypes.CDLL, head: Product, dtype: torch.dtype, level: int) -> None:
-        super().__init__()
-        self._library, self._head, self._dtype, self._level = library, head, dtype, level
-
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """[1, T] → [1, T, hidden]"""
-        out = torch.empty(1, input_ids.shape[1], self._head.inner, dtype=self._dtype)
-        self._library.sluice_rows(
-            ctypes.byref(self._head),
-            ctypes.c_void_p(input_ids.data_ptr()),
-            ctypes.c_int64(input_ids.shape[1]),
-            int(self._dtype == torch.bfloat16),
-            ctypes.c_void_p(out.data_ptr()),
-            self._level,
-        )
-        return out
-
-
 class NativeDecoder:
     """Replaces a model's `forward`. It consumes the parts: each weight is packed, quantised for `int8`, and then dropped.
 
@@ -141,12 +120,9 @@ class NativeDecoder:
             head,
             parts.epsilon,
         )
+        self._embedding = None if tied else parts.embedding  # None: the library embeds by the head's weight
         if tied:
-            embedding: torch.nn.Module = PackedEmbedding(self._library, head, self._dtype, kernel.level)
-            parts.base.set_input_embeddings(embedding)
-        else:
-            embedding = parts.embedding
-        self._embedding = embedding
+            _drop(parts.embedding)
 
     def __call__(
         self,
@@ -164,15 +140,16 @@ class NativeDecoder:
         Raises RuntimeError when the library rejects the step.
         """
         self._attach(sluice_cache)
-        hidden = self._embedding(input_ids).contiguous()
         described = self.describe(sluice_batch, sluice_cache)
-        work, count, vocab = described.work, len(logits_to_keep), self._decoder.vocab
+        work, count, vocab = described.work, logits_to_keep.shape[0], self._decoder.vocab
         if len(self._best) < count:
             self._logits = torch.empty(count * vocab)
             self._best, self._highest = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.float32)
         cosine, sine = self._angles.upto(described.positions)
+        hidden = None if self._embedding is None else self._embedding(input_ids).contiguous()
         step = Step(
-            hidden.data_ptr(),
+            input_ids.data_ptr() if hidden is None else None,
+            None if hidden is None else hidden.data_ptr(),
             position_ids.data_ptr(),
             logits_to_keep.data_ptr(),
             count,

@@ -30,7 +30,7 @@ LEVELS = {
     TILE_LEVEL: "AMX and AVX-512 with bf16",
 }
 _BEST = max(LEVELS)
-ABI = 8  # version of kernels.h: the library's functions and their arguments
+ABI = 9  # version of kernels.h: the library's functions and their arguments
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Step(ctypes.Structure):
     """`struct step` of decoder.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("hidden", "positions", "wanted")),
+        *((name, ctypes.c_void_p) for name in ("ids", "hidden", "positions", "wanted")),
         ("count", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("cosine", "sine", "scratch", "logits")),
         *((name, ctypes.c_double) for name in ("seconds", "share")),

@@ -158,4 +158,4 @@ class LatePipeline(StepPipeline):
                 results.append(execute())
             return results[0]
 
-        return RunningStep(plan, now, result)
+        return RunningStep(plan, now, result, lambda: bool(results))
