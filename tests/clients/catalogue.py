@@ -9,10 +9,13 @@ Language = Literal["python", "node"]
 
 # Rows of the table, in this order. A driver's case has one of these names.
 FEATURES: Final = (
-    "text", "stream", "async", "n", "seed", "logprobs", "stop",
+    "text", "stream", "continuous_usage_stats", "async", "n", "seed", "logprobs", "prompt logprobs",
+    "stop", "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "bad_words",
+    "truncate_prompt_tokens", "cache_salt", "store, metadata",
+    "reasoning", "reasoning: stream", "reasoning_effort, verbosity", "chat_template_kwargs",
     "tools: none", "tools: auto", "tools: required", "tools: named", "tools: parallel", "tools: streamed",
     "tools: parse", "tools: history", "agent",
-    "json_object", "json_schema", "parse", "regex, choice",
+    "json_object", "json_schema", "parse", "regex, choice", "EBNF",
     "responses", "responses: stream", "responses: tools", "responses: tools streamed", "responses: structured",
     "messages", "messages: stream", "messages: tools", "messages: tools streamed", "messages: count tokens",
     "completions", "embeddings", "rerank", "models",

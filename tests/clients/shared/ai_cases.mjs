@@ -114,7 +114,7 @@ export function register(model, { api = "chat" } = {}) {
 
   feature("timeouts", async () => {
     const abortSignal = AbortSignal.timeout(300);
-    const long = ai.generateText({ ...brief, prompt: "Count to a thousand.", maxOutputTokens: 500, abortSignal });
+    const long = ai.generateText({ ...brief, prompt: "Write a long story about a river and a mill.", maxOutputTokens: 500, abortSignal });
     await assert.rejects(long, (error) => ["TimeoutError", "AbortError"].includes(error.name));
   });
 }

@@ -1,9 +1,10 @@
 // What every Node driver shares: a case per feature, and one JSON line per outcome. Needs Node only.
 // A driver ends with `await run()`. The first line lists all features, so that the runner sees which had no outcome.
-const { CHAT_URL, EMBED_URL, RERANK_URL, LIMITED_KEY } = process.env;
-export { CHAT_URL, EMBED_URL, RERANK_URL, LIMITED_KEY };
+const { CHAT_URL, REASON_URL, EMBED_URL, RERANK_URL, LIMITED_KEY } = process.env;
+export { CHAT_URL, REASON_URL, EMBED_URL, RERANK_URL, LIMITED_KEY };
 export const KEY = process.env.OPENAI_API_KEY;
 export const CHAT = "smollm2";
+export const REASON = "reasoner";
 export const EMBED = "minilm";
 const LONGEST_DETAIL = 400;
 
@@ -39,6 +40,10 @@ export async function run() {
 // SmolLM2 has 135 M parameters and does not choose tools on its own; it copies what it is told to. cases.py says why so.
 export const CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>';
 export const ASK_FOR_A_CALL = `Copy this text, word for word. Your answer must begin with <tool_call>.\n\n${CALL}`;
+export const THOUGHT = "I think of the sky.";
+export const ANSWER = "The colour is blue.";
+export const ASK_FOR_REASONING =
+  `Copy this text, word for word. Your answer must begin with <think>.\n\n<think>\n${THOUGHT}\n</think>\n${ANSWER}`;
 export const CITY = {
   type: "object",
   properties: { city: { type: "string", maxLength: 20 } },

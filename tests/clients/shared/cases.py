@@ -13,11 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 CHAT_URL = os.environ["CHAT_URL"]  # a chat model that was trained; model name CHAT
+REASON_URL = os.environ["REASON_URL"]  # the same weights with the template of a reasoning model; model name REASON
 EMBED_URL = os.environ["EMBED_URL"]
 RERANK_URL = os.environ["RERANK_URL"]
 KEY = os.environ["OPENAI_API_KEY"]
 LIMITED_KEY = os.environ["LIMITED_KEY"]  # a key with one request per two seconds
-CHAT, EMBED, RERANK = "smollm2", "minilm", "reranker"
+CHAT, REASON, EMBED, RERANK = "smollm2", "reasoner", "minilm", "reranker"
 LONGEST_DETAIL = 4000  # of an agent's transcript
 
 PERSON = {
@@ -85,3 +86,8 @@ def weather_tool() -> dict[str, Any]:
 # token of a call leads by 0.5 nats or more, in bfloat16 and in float32, so that the processor's rounding changes none.
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 ASK_FOR_A_CALL = f"Copy this text, word for word. Your answer must begin with <tool_call>.\n\n{CALL}"
+# Behind a prompt that opens the reasoning, each token of this leads by 1.0 nats or more.
+THOUGHT, ANSWER = "I think of the sky.", "The colour is blue."
+ASK_FOR_REASONING = (
+    f"Copy this text, word for word. Your answer must begin with <think>.\n\n<think>\n{THOUGHT}\n</think>\n{ANSWER}"
+)

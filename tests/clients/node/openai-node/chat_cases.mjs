@@ -86,6 +86,17 @@ feature("regex, choice", async () => {
   assert(["red", "blue"].includes(chosen.choices[0].message.content));
 });
 
+feature("EBNF", async () => {
+  const grammar = 'root ::= ("light" | "dark") " " ("red" | "blue")';
+  const given = [];
+  for (const fields of [{ guided_grammar: grammar }, { structured_outputs: { grammar } }]) {
+    given.push((await client.chat.completions.create({ ...BRIEF, ...fields })).choices[0].message.content);
+  }
+  assert.equal(given[0], given[1]);
+  assert(["light red", "light blue", "dark red", "dark blue"].includes(given[0]));
+  return given[0];
+});
+
 feature("completions", async () => {
   const prompt = ["One, two,", "The sea is"];
   const answer = await client.completions.create({ model: CHAT, prompt, max_tokens: 4, echo: true });

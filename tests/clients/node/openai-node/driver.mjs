@@ -1,5 +1,7 @@
 // openai-node: every feature of the OpenAI API that Sluice serves, whole and streamed.
 import "./chat_cases.mjs";
+import "./extension_cases.mjs";
+import "./reasoning_cases.mjs";
 import "./tool_cases.mjs";
 import "./responses_cases.mjs";
 import "./transport_cases.mjs";

@@ -1,6 +1,8 @@
 // Tools: who chooses, several calls, streamed arguments, the history of a conversation, and the agent loop.
 import assert from "node:assert/strict";
 import OpenAI from "openai";
+import { zodFunction } from "openai/helpers/zod";
+import { z } from "zod";
 import { ASK_FOR_A_CALL, CALL, CHAT, CITY, feature } from "./cases.mjs";
 
 const client = new OpenAI();
@@ -49,6 +51,15 @@ feature("tools: streamed", async () => {
   stream.on("tool_calls.function.arguments.delta", () => (deltas += 1));
   assert.deepEqual(called((await stream.finalChatCompletion()).choices[0]), PARIS);
   assert(deltas >= 1);
+});
+
+feature("tools: parse", async () => {
+  const parameters = z.object({ city: z.string().max(20) });
+  const tool = zodFunction({ name: "get_weather", description: "The current weather of a city.", parameters });
+  const asked = { ...QUESTION, tools: [tool], tool_choice: "required", parallel_tool_calls: false };
+  const [call] = (await client.chat.completions.parse(asked)).choices[0].message.tool_calls;
+  assert.equal(typeof call.function.parsed_arguments.city, "string");
+  return JSON.stringify(call.function.parsed_arguments);
 });
 
 feature("tools: history", async () => {

@@ -26,7 +26,12 @@ feature("errors", async () => {
 feature("context overflow", async () => {
   const messages = [{ role: "user", content: "long ".repeat(20_000) }];
   const refused = client.chat.completions.create({ ...BRIEF, messages });
-  await assert.rejects(refused, (error) => error.code === "context_length_exceeded");
+  await assert.rejects(refused, (error) => {
+    assert(error instanceof OpenAI.BadRequestError);
+    assert.equal(error.code, "context_length_exceeded");
+    assert.match(error.message, /This model's maximum context length is [0-9]+ tokens/);
+    return true;
+  });
 });
 
 feature("retries", async () => {

@@ -1,4 +1,4 @@
-"""instructor: every mode that its OpenAI client has, whole and streamed."""
+"""instructor: every mode of its OpenAI client, also by the older names; TOOLS and JSON_SCHEMA are streamed, too."""
 
 from collections.abc import Iterable
 
@@ -39,7 +39,7 @@ def filled(mode: Mode, kind: type[BaseModel] = Person) -> str:
 
 @case("tools: named")
 def tools() -> str:
-    return f"{filled(Mode.TOOLS)}; {filled(Mode.TOOLS_STRICT)}"
+    return "; ".join(map(filled, (Mode.TOOLS, Mode.TOOLS_STRICT, Mode.FUNCTIONS)))
 
 
 @case("tools: parallel")
@@ -52,15 +52,28 @@ def parallel() -> str:
     answer = client.chat.completions.create(
         **BRIEF, messages=[{"role": "user", "content": text}], response_model=Iterable[Person | Colour]
     )
-    return repr(list(answer))
+    found = list(answer)
+    assert found
+    return repr(found)
+
+
+def streamed(mode: Mode) -> str:
+    """The partial objects of one mode while the model fills in a person."""
+    client = instructor.from_openai(OpenAI(), mode=mode)
+    *some, last = client.chat.completions.create_partial(**BRIEF, messages=PERSON, response_model=Person)
+    assert isinstance(last.age, int)
+    assert len(some) > 2
+    return f"{len(some)} partial objects"
+
+
+@case("stream")
+def stream() -> str:
+    return streamed(Mode.JSON_SCHEMA)
 
 
 @case("tools: streamed")
-def partial() -> str:
-    client = instructor.from_openai(OpenAI(), mode=Mode.TOOLS)
-    *some, last = client.chat.completions.create_partial(**BRIEF, messages=PERSON, response_model=Person)
-    assert isinstance(last.age, int)
-    return f"{len(some)} partial objects"
+def streamed_tools() -> str:
+    return streamed(Mode.TOOLS)
 
 
 @case("json_object")
@@ -75,10 +88,13 @@ def json_schema() -> str:
 
 @case("responses: tools")
 def responses() -> str:
-    client = instructor.from_openai(OpenAI(), mode=Mode.RESPONSES_TOOLS)
-    answer = client.responses.create(model=CHAT, input="Name a person.", response_model=Person, max_retries=0)
-    assert isinstance(answer, Person)
-    return repr(answer)
+    found = []
+    for mode in (Mode.RESPONSES_TOOLS, Mode.RESPONSES_TOOLS_WITH_INBUILT_TOOLS):
+        client = instructor.from_openai(OpenAI(), mode=mode)
+        answer = client.responses.create(model=CHAT, input="Name a person.", response_model=Person, max_retries=0)
+        assert isinstance(answer, Person)
+        found.append(f"{mode.name} {answer!r}")
+    return "; ".join(found)
 
 
 @case("parse")

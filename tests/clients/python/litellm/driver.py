@@ -30,6 +30,7 @@ ASKED = {
     "max_tokens": 200,
 }
 LONG = [{"role": "user", "content": "long " * 20_000}]
+KEPT = 20  # tokens of a prompt that a deployment cuts
 
 
 class Person(BaseModel):
@@ -188,6 +189,11 @@ def errors() -> str:
     return "BadRequestError, NotFoundError, AuthenticationError"
 
 
+def attempted_fallbacks(answer: litellm.ModelResponse) -> int:
+    """Fallbacks of the router before this answer."""
+    return answer._hidden_params["additional_headers"]["x-litellm-attempted-fallbacks"]
+
+
 @case("context overflow")
 def context_overflow() -> str:
     try:
@@ -196,17 +202,18 @@ def context_overflow() -> str:
         pass
     else:
         raise AssertionError("no ContextWindowExceededError")
-    names = [{"model_name": name, "litellm_params": {"model": MODEL}} for name in ("short", "long")]
-    router = litellm.Router(model_list=names, context_window_fallbacks=[{"short": ["long"]}], num_retries=0)
-    fits = router.completion(model="short", messages=HELLO, max_tokens=8)
-    assert fits.choices[0].message.content
-    asked = []
-    litellm.input_callback = [lambda details: asked.append(details.get("model"))]
-    try:
-        router.completion(model="short", messages=LONG, max_tokens=8)
-    except litellm.ContextWindowExceededError as error:
-        assert "fallback" in str(error).lower(), error
-    return "ContextWindowExceededError, and the router took its fallback"
+    cut = {"model": MODEL, "extra_body": {"truncate_prompt_tokens": KEPT}}
+    models = [
+        {"model_name": "whole", "litellm_params": {"model": MODEL}},
+        {"model_name": "cut", "litellm_params": cut},
+    ]
+    router = litellm.Router(model_list=models, context_window_fallbacks=[{"whole": ["cut"]}], num_retries=0)
+    fits = router.completion(model="whole", messages=HELLO, max_tokens=8)
+    falls_back = router.completion(model="whole", messages=LONG, max_tokens=8)
+    assert attempted_fallbacks(fits) == 0
+    assert attempted_fallbacks(falls_back) == 1
+    assert falls_back.usage.prompt_tokens == KEPT
+    return f"ContextWindowExceededError, and the router's fallback answered: {falls_back.choices[0].message.content!r}"
 
 
 @case("retries")

@@ -109,6 +109,18 @@ def guided() -> str:
     return chosen.choices[0].message.content
 
 
+@case("EBNF")
+def ebnf() -> str:
+    grammar = 'root ::= ("light" | "dark") " " ("red" | "blue")'
+    given = [
+        client.chat.completions.create(**BRIEF, extra_body=fields).choices[0].message.content
+        for fields in ({"guided_grammar": grammar}, {"structured_outputs": {"grammar": grammar}})
+    ]
+    assert given[0] == given[1]
+    assert given[0] in ("light red", "light blue", "dark red", "dark blue")
+    return given[0]
+
+
 @case("completions")
 def completions() -> str:
     prompts = ["One, two,", "The sea is"]
