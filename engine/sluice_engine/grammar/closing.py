@@ -7,6 +7,8 @@ vLLM's default, closes such objects too. An output of the closed schema is one o
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from sluice_engine.grammar.references import target
+
 # Keywords that apply another schema to the same value, so that properties of one part are additional for the other.
 _IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "$ref")
 _UNIONS: Final = ("anyOf", "oneOf")
@@ -45,8 +47,8 @@ def closed(schema: Any) -> Any:
         for name, part in _parts(node):
             if name != "$ref":
                 open_nodes.append((part, joined or _combines(node, name)))
-            elif (target := _target(schema, part)) is not None:
-                open_nodes.append((target, joined or _combines(node, name)))
+            elif (found := target(part, schema)) is not None:
+                open_nodes.append((found, joined or _combines(node, name)))
             else:
                 return schema
     shut = {
@@ -89,21 +91,6 @@ def _parts(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((name, each) for each in value)
         elif name in _SINGLE or name == "$ref":
             yield name, value
-
-
-def _target(schema: Any, reference: Any) -> Any:
-    """What a reference points to; None if it cannot be followed."""
-    if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
-        return None
-    for step in reference.removeprefix("#").split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(schema, dict):
-            schema = schema.get(name)
-        elif isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
-            schema = schema[int(name)]
-        else:
-            return None
-    return schema
 
 
 def _copied(value: Any, shut: set[int]) -> Any:

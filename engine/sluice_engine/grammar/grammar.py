@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sluice_engine.grammar.keywords import schemas_in
+from sluice_engine.grammar.keywords import draft_3_keyword, schemas_in
 from sluice_engine.grammar.recursion import ends
 
 Kind = Literal["json_schema", "regex", "choice", "ebnf", "lark"]
@@ -44,7 +44,10 @@ def check_bounds(grammar: Grammar) -> None:
     if not grammar.text.strip():
         raise GrammarInvalid("it must not be empty")
     if grammar.kind == "json_schema":
-        check_schema(json.loads(grammar.text))
+        schema = json.loads(grammar.text)
+        check_schema(schema)
+        if (keyword := draft_3_keyword(schema)) is not None:
+            raise GrammarInvalid(f"it has draft 3's {keyword}")
 
 
 def literals(grammar: Grammar) -> Iterator[str]:

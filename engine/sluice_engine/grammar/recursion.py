@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from sluice_engine.grammar.references import target
+
 PASSES: Final = 32  # over all nodes; a schema that is not settled by then is left to the compiler and the length limit
-MAX_INDEX_DIGITS: Final = 10  # of a reference into a list
 
 
 def ends(schema: Any) -> bool:
@@ -31,7 +32,7 @@ def _has_finite(node: dict[str, Any], root: Any, anchors: Mapping[str, Any], fin
     if "enum" in node or "const" in node:
         return True
     reference = node.get("$ref")
-    if isinstance(reference, str) and not known(anchors.get(reference, _resolved(reference, root))):
+    if isinstance(reference, str) and not known(anchors.get(reference, target(reference, root))):
         return False
     if not all(map(known, _list(node.get("allOf")))):
         return False
@@ -47,22 +48,6 @@ def _has_finite(node: dict[str, Any], root: Any, anchors: Mapping[str, Any], fin
         least = node.get("minItems", 0)
         return not (isinstance(least, int) and least > 0) or known(node.get("items"))
     return True
-
-
-def _resolved(reference: str, root: Any) -> Any:
-    """The schema that `#/a/b` names; None for other forms, and for what is not there."""
-    if reference != "#" and not reference.startswith("#/"):
-        return None
-    node = root
-    for part in reference.removeprefix("#").split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, dict) and key in node:
-            node = node[key]
-        elif isinstance(node, list) and len(key) <= MAX_INDEX_DIGITS and key.isdecimal() and int(key) < len(node):
-            node = node[int(key)]
-        else:
-            return None
-    return node
 
 
 def _nodes(schema: Any) -> Iterator[dict[str, Any]]:

@@ -251,13 +251,29 @@ def fields() -> dict[str, bytes]:
         "an image": {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]},
         "a choice of no tool": {"tool_choice": {"type": "function", "function": {"name": "f"}}},
         "a remote schema": {"response_format": schema({"$ref": "http://localhost:1/a"})},
-        "a catastrophic pattern": {"response_format": schema({"type": "string", "pattern": "(" * 30_000})},
+        "30,000 parentheses": {"response_format": schema({"type": "string", "pattern": "(" * 30_000})},
         "a template": {"chat_template": "{{ 1 }}"},
     }
     found = {name: posted(json.dumps(GOOD | change).encode()) for name, change in changes.items()}
     ids = {"a negative token id": [-1], "a token id beyond the vocabulary": [10**6], "a huge token id": [2**63]}
     for name, prompt in ids.items():
         found[name] = posted(json.dumps({"model": "tiny", "prompt": prompt}).encode(), path="/v1/completions")
+    deep = json.dumps(GOOD | {"response_format": schema("DEEP")}).replace(
+        '"DEEP"', '{"items":' * 1000 + "{}" + "}" * 1000
+    )
+    found["a schema 1,000 deep"] = posted(deep.encode())
+    return found
+
+
+def patterns() -> dict[str, bytes]:
+    """Patterns that a backtracking matcher takes exponential time for; the engine's automata answer them with a 200."""
+    found = {}
+    for pattern in ("(a+)+$", "(a|a)*b", "(a|aa)+b", "((a+)+)+b"):
+        for change in (
+            {"guided_regex": pattern},
+            {"response_format": schema({"type": "string", "pattern": pattern})},
+        ):
+            found[f"{pattern} as {min(change)}"] = posted(json.dumps(GOOD | change).encode())
     return found
 
 
@@ -297,5 +313,6 @@ RAW: Final[dict[str, Callable[[], dict[str, bytes]]]] = {
     "bodies": bodies,
     "sizes": sizes,
     "fields": fields,
+    "patterns": patterns,
     "other paths": other_paths,
 }

@@ -46,6 +46,11 @@ def test_what_is_wrong_with_a_field_is_the_engines_400(pair: tuple[Served, Serve
         assert (reply.status, reply.error[0]) == (400, "invalid_request_error"), name
 
 
+def test_a_catastrophic_pattern_is_an_ordinary_one(pair: tuple[Served, Served]) -> None:
+    for name, sent in RAW["patterns"]().items():
+        assert [exchange(server, sent).replies[0].status for server in pair] == [200, 200], name
+
+
 def test_no_hidden_request_is_answered(pair: tuple[Served, Served]) -> None:
     """The bytes of a body that is framed in two ways are never taken for a request."""
     for name, sent in RAW["framings"]().items():
