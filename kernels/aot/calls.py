@@ -27,6 +27,7 @@ BF16: Final = torch.bfloat16
 FP16: Final = torch.float16
 FP32: Final = torch.float32
 NAMES: Final = {BF16: "bf16", FP16: "fp16", FP32: "fp32", FP8: "fp8"}
+DEFAULTS: Final = (BF16, FP16)
 HEAD_DIMS: Final = (64, 80, 96, 128, 192, 256)
 MAIN_DIMS: Final = (64, 128, 256)  # the others pad to one of these
 GROUPS: Final = ((32, 32), (14, 2), (64, 8), (16, 1))  # query and key-value heads: groups of 1, 7, 8 and 16
@@ -135,12 +136,14 @@ def _paged_decode() -> Iterator[Call]:
     for dtype in (BF16, FP16, FP32):
         name = "32/8 heads of 128"
         yield Call("paged_decode", f"256 × {name}", dtype, decode(256, (32, 8, 128), dtype), default=dtype != FP32)
-    yield Call("paged_decode", "8 × 32/8 heads of 128, split", BF16, decode(8, (32, 8, 128)), default=True)
+    for dtype in DEFAULTS:
+        run = decode(8, (32, 8, 128), dtype)
+        yield Call("paged_decode", "8 × 32/8 heads of 128, split", dtype, run, default=True)
     yield Call("paged_decode", "256 × 32/8 heads of 128, blocks of 32", BF16, decode(256, (32, 8, 128), block_size=32))
     for dim in HEAD_DIMS:
-        yield Call(
-            "paged_decode", f"256 × 16/4 heads of {dim}", BF16, decode(256, (16, 4, dim)), default=dim in MAIN_DIMS
-        )
+        for dtype in DEFAULTS if dim in MAIN_DIMS else (BF16,):
+            run = decode(256, (16, 4, dim), dtype)
+            yield Call("paged_decode", f"256 × 16/4 heads of {dim}", dtype, run, default=dim in MAIN_DIMS)
     yield Call("paged_decode", "8 × 16/4 heads of 256, split", BF16, decode(8, (16, 4, 256)))
     for q_heads, kv_heads in GROUPS:
         run = decode(512, (q_heads, kv_heads, 64))
@@ -171,13 +174,16 @@ def _paged_prefill() -> Iterator[Call]:
         query, kv = meta(tokens, heads[0], heads[2], dtype=dtype), _paged(chunks, heads, dtype, fp8, 16)
         return lambda: paged_prefill(query, meta(chunks + 1, dtype=torch.int32), kv, rule or AttentionRule())
 
-    for dtype in (BF16, FP16):
+    for dtype in DEFAULTS:
         yield Call("paged_prefill", "32/8 heads of 128", dtype, prefill(4, (32, 8, 128), dtype), default=True)
     for dim in HEAD_DIMS:
-        yield Call("paged_prefill", f"16/4 heads of {dim}", BF16, prefill(4, (16, 4, dim)), default=dim in (64, 256))
-        drafted = prefill(64, (16, 4, dim), tokens=256)
-        if dim in MAIN_DIMS:
-            yield Call("paged_prefill", f"16/4 heads of {dim}, drafted", BF16, drafted, default=dim == 128)
+        for dtype in DEFAULTS if dim in (64, 256) else (BF16,):
+            run = prefill(4, (16, 4, dim), dtype)
+            yield Call("paged_prefill", f"16/4 heads of {dim}", dtype, run, default=dim in (64, 256))
+    for dim in MAIN_DIMS:
+        for dtype in DEFAULTS if dim == 128 else (BF16,):
+            run = prefill(64, (16, 4, dim), dtype, tokens=256)
+            yield Call("paged_prefill", f"16/4 heads of {dim}, drafted", dtype, run, default=dim == 128)
     for q_heads, kv_heads in GROUPS[1::2]:
         yield Call("paged_prefill", f"{q_heads}/{kv_heads} heads of 64", BF16, prefill(4, (q_heads, kv_heads, 64)))
     for name, rule in RULES.items():
@@ -209,10 +215,11 @@ def _sample() -> Iterator[Call]:
             bias = Bias(meta(slots, 304, dtype=torch.int32), meta(slots, 304, dtype=FP32), index)
         return lambda: sample(meta(rows, vocabulary, dtype=dtype), Rows(index, wide, mask), draws, penalties, bias)
 
-    yield Call("sample", "256 × 128256", BF16, sampled(BF16), default=True)
-    yield Call("sample", "256 × 128256, edited", BF16, sampled(BF16, edited=True), default=True)
+    for dtype in DEFAULTS:
+        yield Call("sample", "256 × 128256", dtype, sampled(dtype), default=True)
+        yield Call("sample", "256 × 128256, edited", dtype, sampled(dtype, edited=True), default=True)
     yield Call("sample", "256 × 128256, edited, float32 logits", FP32, sampled(FP32, edited=True))
-    for count in (0, 20):
+    for count in (0, 1, 5, 20):
         logits, tokens = meta(256, 128256), meta(256, dtype=torch.int64)
         yield Call("sample", f"{count} logprobs", BF16, partial(token_logprobs, logits, tokens, count))
 
@@ -229,7 +236,7 @@ def _weight_only() -> Iterator[Call]:
 
     for bits in (4, 8):
         name = f"w{bits}a16"
-        for dtype in (BF16, FP16):
+        for dtype in DEFAULTS:
             for rows in (16, 32, 64):  # two splits on each architecture
                 run = multiplied(bits, rows, (4096, 14336), dtype)
                 yield Call(name, f"{name}, {rows} × 4096 × 14336", dtype, run, default=True)
@@ -252,12 +259,13 @@ def _moe() -> Iterator[Call]:
         return lambda: moe(x, ExpertWeights(gate_up, down), routing, others)
 
     for experts, top_k in ((8, 2), (128, 8)):
-        yield Call("moe", f"top-{top_k} of {experts}", BF16, chosen(256, experts, top_k), default=True)
+        for dtype in DEFAULTS:
+            yield Call("moe", f"top-{top_k} of {experts}", dtype, chosen(256, experts, top_k, dtype), default=True)
     yield Call("moe", "top-16 of 512", FP32, chosen(256, 512, 16, FP32))
     mixtral, qwen = (8, 2, 4096, 14336), (128, 8, 2048, 768)
-    for name, shape, dtypes in (("8 × 4096 × 14336", mixtral, (BF16, FP16)), ("128 × 2048 × 768", qwen, (BF16,))):
+    for name, shape in (("8 × 4096 × 14336", mixtral), ("128 × 2048 × 768", qwen)):
         experts, top_k = shape[:2]
-        for dtype in dtypes:
+        for dtype in DEFAULTS:
             for size, mean in (("few", 4), ("some", 32)):
                 rows = mean * experts // top_k
                 yield Call("moe", f"{name}, {size} rows", dtype, computed(rows, shape, dtype), default=True)

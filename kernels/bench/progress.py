@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from bench.ceilings import Ceilings
 from bench.report import Result
 
 
 @dataclass
 class Progress:
-    """The results, and the parts that ended without a failure."""
+    """The results, the parts that ended without a failure, and what the device reaches at most, once it is measured."""
 
     results: list[Result] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
+    ceilings: Ceilings | None = None
 
     def save(self, path: Path) -> None:
         """Write the file anew."""
@@ -29,4 +31,5 @@ def load(path: Path) -> Progress:
     if not path.exists():
         return Progress()
     found = json.loads(path.read_text())
-    return Progress([Result(**each) for each in found["results"]], found["done"])
+    ceilings = None if found["ceilings"] is None else Ceilings(**found["ceilings"])
+    return Progress([Result(**each) for each in found["results"]], found["done"], ceilings)

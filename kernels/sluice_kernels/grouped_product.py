@@ -38,7 +38,7 @@ class Config:
     stages: int
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["row_count"])
 def _grouped_product(  # type: ignore[no-untyped-def]
     x,  # [row_count, inner]
     words,  # [inner / parts, width] int32

@@ -24,19 +24,26 @@ from sluice_engine.backend.cuda.memory import HostShare
 CEILINGS = Ceilings(4.3e12, 788e12)  # bytes and flops per second, as measured on an H200
 
 
+BLOCKS = "import threading; threading.Event().wait()"  # never set
+ENDS = """
+import json, pathlib, sys
+pathlib.Path(sys.argv[1]).write_text(json.dumps({"results": [], "done": ["second"], "ceilings": None}))
+"""
+
+
 def failing() -> None:
     raise RuntimeError("this part fails")
 
 
-def test_every_part_runs_after_a_failed_one_and_the_run_fails(
+def test_a_part_that_fails_is_not_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = [name for group in parts.GROUPS.values() for name in group]
-    assert [name.split()[0] for name in names] == ["1", "2", "3", "4", "5", "6", "7", "bars"]
+    assert [*parts.PARTS, parts.BARS] == [*_run(tmp_path)._calls()]
+    assert [name.split()[0] for name in parts.PARTS] == ["1", "2", "3", "4", "5", "6", "7"]
     ran: list[str] = []
-    monkeypatch.setattr(parts, "GROUPS", {"two": ("first", "second")})
-    monkeypatch.setattr(parts.Run, "_calls", lambda run, group: (failing, lambda: ran.append("second")))
-    assert _run(tmp_path).group("two") == ["first"]
+    monkeypatch.setattr(parts.Run, "_calls", lambda run: {"first": failing, "second": lambda: ran.append("second")})
+    assert not _run(tmp_path).part("first")
+    assert _run(tmp_path).part("second")
     assert ran == ["second"]
     shown = capsys.readouterr().out
     assert "first: FAILED" in shown
@@ -44,24 +51,74 @@ def test_every_part_runs_after_a_failed_one_and_the_run_fails(
     assert _run(tmp_path).progress.failed(("first", "second")) == ["first"]
 
 
-def test_the_next_groups_run_after_one_whose_process_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def rehearse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code of a run on the CPU."""
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    monkeypatch.setattr(parts, "GROUPS", {"lost": ("x",), "bars": ("bars",)})  # its process does not know the first one
-    assert command.main(["--device", "cpu", "--small", "--results", str(tmp_path)]) == 1
+    return command.main(["--device", "cpu", "--small", "--results", str(tmp_path)])
+
+
+def test_the_next_parts_run_after_one_whose_process_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(parts, "PARTS", ("lost", "1 ceilings"))  # its process does not know the first one
+    assert rehearse(tmp_path, monkeypatch) == 1
     shown = capfd.readouterr()
     assert "KeyError: 'lost'" in shown.err
+    assert "1 ceilings: done" in shown.out
     assert "bars: done" in shown.out
-    assert "failed: x\n" in shown.out
+    assert "failed: lost\n" in shown.out
+
+
+def test_a_part_that_hangs_is_cut_and_the_next_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    programs, limits, ends_within = {"first": BLOCKS, "second": ENDS}, list[float](), command._ends_within
+
+    def within(seconds: float, line: list[str]) -> bool:
+        limits.append(seconds)
+        return ends_within(0.1 if BLOCKS in line else seconds, line)
+
+    def line(arguments: list[str], part: str) -> list[str]:
+        return [sys.executable, "-c", programs[part], str(Path(arguments[-1]) / parts.PROGRESS)]
+
+    monkeypatch.setattr(parts, "PARTS", tuple(programs))
+    monkeypatch.setattr(command, "_ends_within", within)
+    monkeypatch.setattr(command, "_command", line)
+    assert rehearse(tmp_path, monkeypatch) == 1
+    shown = capfd.readouterr().out
+    assert "first: FAILED, cut after 240 s" in shown
+    assert "failed: first\n" in shown
+    assert limits == [command.PART_SECONDS] * 2
+
+
+def test_a_run_out_of_time_starts_no_further_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ticks = iter([0.0, 0.0, 400.0, 530.0, 530.0, 530.0])
+    limits: list[float] = []
+
+    def cut(seconds: float, line: list[str]) -> bool:
+        limits.append(seconds)
+        return False
+
+    monkeypatch.setattr(parts, "PARTS", ("first", "second", "third"))
+    monkeypatch.setattr(command, "_ends_within", cut)
+    monkeypatch.setattr(command, "now", lambda: next(ticks))
+    assert rehearse(tmp_path, monkeypatch) == 1
+    shown = capfd.readouterr().out
+    assert limits == [240.0, 120.0]
+    assert "second: FAILED, cut after 120 s" in shown
+    assert "third: FAILED, no time is left" in shown
+    assert "530 s in all; failed: first, second, third\n" in shown
 
 
 def test_what_one_process_found_is_read_by_the_next(tmp_path: Path) -> None:
-    found = Progress([Result("a", "1 × 2", 1e-6, 1, 1, 0.5)], ["1 ceilings"])
+    found = Progress([Result("a", "1 × 2", 1e-6, 1, 1, 0.5)], ["1 ceilings"], CEILINGS)
     found.save(tmp_path / parts.PROGRESS)
     assert _run(tmp_path).progress == found
+    assert _run(tmp_path)._measured == CEILINGS
 
 
 def _run(folder: Path) -> parts.Run:
@@ -72,8 +129,8 @@ def test_a_part_without_the_engines_packages_fails_with_their_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(parts, "NEEDED", ("no_such_package",))
-    assert _run(tmp_path).group("serving") == list(parts.GROUPS["serving"])
-    assert "not installed: no_such_package" in capsys.readouterr().err
+    assert not any(_run(tmp_path).part(name) for name in parts.PARTS[3:])
+    assert capsys.readouterr().err.count("not installed: no_such_package") == 4
 
 
 def test_processes_that_share_the_cases_run_each_of_them_once() -> None:

@@ -39,7 +39,7 @@ class BatchBuilder:
         self._windows = windows  # by layer group
         self._device = device
         self._null_block = null_block
-        self.table_blocks = 0  # of its batches
+        self.table_blocks = 0  # of the groups of its batches
         width = -(-max_model_length // block_size) * len(windows)
         self._tables: Ints = np.full((max_num_seqs, width), null_block, dtype=np.int64)
         repeats = two_in_flight and device.type == "cpu" and not any(windows) and len(windows) == 1
@@ -104,8 +104,6 @@ class BatchBuilder:
         )
         if len(self._windows) > 1:
             batch = replace(batch, others=self._others(batch, gathered, slots_of))
-        if self.table_blocks:
-            batch = replace(batch, table_blocks=self.table_blocks)
         targets = [PromptTargets(row.request_id, row.slot, row.targets) for row in flat if row.targets]
         return StepInputs(batch, logits_rows, pending, pending_slots, _id_range(tokens), targets)
 
@@ -155,6 +153,7 @@ class BatchBuilder:
             context_lens=self._tensor(group.starts + group.counts),
             query_positions=self._tensor(np.where(inside, group.starts[:, None] + columns, -1)),
             padded_index=None if inside.all() else self._tensor(np.flatnonzero(inside)),
+            table_blocks=self.table_blocks,
         )
 
     def _tensor(self, array: Ints) -> torch.Tensor:

@@ -71,7 +71,7 @@ class _Inputs:
             return False
         self._place(tables, extended)
         for group in self.step.batch.groups:
-            group.masks.clear()
+            group.forget()
         return True
 
     def _place(self, tables: Ints, changed: Iterable[int]) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -216,15 +216,7 @@ class Runner:
             raise ValueError(f"a token id lies outside the vocabulary of {self.model.vocab_size}")
         _, request_ids, slots, positions, samples, drafts = logits_rows
         self._sampler.begin(slots, samples, drafts)
-        output = self.model.module(
-            input_ids=batch.input_ids,
-            position_ids=batch.position_ids,
-            use_cache=False,
-            logits_to_keep=batch.logits_index,
-            sluice_batch=batch,
-            sluice_cache=self.cache,
-            **({} if deadline is None else {"sluice_deadline": deadline}),
-        )
+        output = self._output(batch, {} if deadline is None else {"sluice_deadline": deadline})
         largest = getattr(output, "largest", None)  # of the compiled decoder
         sampled = None if largest is None or drafts is not None else self._sampler.take(largest, slots, samples)
         if sampled is None:
@@ -249,6 +241,18 @@ class Runner:
                 result.accepted[name] = result.accepted.get(name, 0) + 1
             tokens[name] = sampled.tokens[row]
         return tokens
+
+    def _output(self, batch: Batch, options: dict[str, Any]) -> Any:
+        """The output of the model's forward pass, and the batch's keys and values in the cache."""
+        return self.model.module(
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            use_cache=False,
+            logits_to_keep=batch.logits_index,
+            sluice_batch=batch,
+            sluice_cache=self.cache,
+            **options,
+        )
 
     def _erase(self, batch: Batch, sampled: Sampled) -> None:
         """Zero the KV of rejected drafts whose output is NaN. Their positions are masked until they are overwritten,

@@ -11,8 +11,9 @@ from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 
 # (requests, prompt tokens). A GPU attends to chunks by one kernel for up to 32 query rows per sequence (tokens × query heads
-# of a key-value head) and by another beyond: the first two loads have one of each, whatever the model is.
-_LOADS = ((1, 2), (1, 33), (4, 16), (16, 5))
+# of a key-value head) and by another beyond, and multiplies by quantised weights with one kernel each for up to 16, 32 and 64
+# rows: the first three loads have one of each, whatever the model and its limits are.
+_LOADS = ((1, 2), (1, 24), (1, 33), (4, 16), (16, 5))
 
 
 def warm_up(
@@ -30,7 +31,7 @@ def warm_up(
     for load, (requests, length) in enumerate(_LOADS):
         prompt = min(length, config.max_model_length - 1)
         for index in range(min(requests, config.max_num_seqs)):
-            known = [(7 * index + position) % vocab_size for position in range(prompt)]
+            known = [(7 * index + load + position) % vocab_size for position in range(prompt)]  # no prefix is cached
             scheduler.submit(Request(f"warm-{load}-{index}", known, max_tokens=3, arrived_at=0.0, pooling=pooling))
         while (plan := scheduler.plan(0.0)) is not None:
             result = runner.run(plan)

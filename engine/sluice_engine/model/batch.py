@@ -23,6 +23,13 @@ class RowGroup:
     query_positions: torch.Tensor  # [R, Q] int64, -1 where padded
     padded_index: torch.Tensor | None  # [tokens] int64 into R*Q; None when nothing is padded
     masks: dict[tuple[int | None, torch.dtype], torch.Tensor] = field(default_factory=dict)  # by window, dtype
+    table_blocks: int = 0  # at least so wide are the device's tables, so that their shape does not depend on the step
+    native: Any = field(default=None, init=False)  # these tensors as a backend's kernels read them; built once
+
+    def forget(self) -> None:
+        """Drop what was computed from the tensors, which have new values."""
+        self.masks.clear()
+        self.native = None
 
     def mask(self, window: int | None, block_size: int, dtype: torch.dtype) -> torch.Tensor:
         """Causal and window mask [R, 1, Q, N·block_size]: 0 where a query attends, -inf elsewhere."""
@@ -52,7 +59,6 @@ class Batch:
     groups: tuple[RowGroup, ...]
     native: dict[int, Any] = field(default_factory=dict)  # structs for the compiled kernel, by query heads; built once
     others: tuple["Batch", ...] = ()
-    table_blocks: int = 0  # at least so wide are the device's tables, so that their shape does not depend on the step
 
     def of(self, group: int) -> "Batch":
         """The batch for this layer group."""

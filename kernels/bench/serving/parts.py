@@ -1,17 +1,13 @@
 """The parts of `make gpu` with the engine."""
 
-import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import torch
 from bench.ceilings import Ceilings
 from bench.report import Result
 from bench.serving import aborts, equality, loads, peer
-
-from sluice_engine.core.engine import EngineLoop
 
 
 @dataclass
@@ -34,19 +30,12 @@ class Serving:
     def _sizes(self) -> loads.Sizes:
         return loads.sizes_of(small=self.small)
 
-    @cached_property
-    def _engine(self) -> EngineLoop:
-        return loads.begin(self.device, self.work / "loads", self._sizes)
-
     def loads(self, ceilings: Ceilings) -> Iterator[Result]:
-        """See `loads.py`."""
-        yield from loads.measure(self._engine, self._sizes, ceilings)
+        """See `loads.py`; then the load that transformers gets too."""
+        engine = loads.begin(self.device, self.work / "loads", self._sizes)
+        yield from loads.measure(engine, self._sizes, ceilings)
+        yield peer.engine_result(engine, self._sizes, small=self.small)
 
     def transformers(self) -> Iterator[Result]:
-        """See `peer.py`: the engine first, and then its memory is freed for transformers."""
-        yield peer.engine_result(self._engine, self._sizes, small=self.small)
-        del self.__dict__["_engine"]
-        gc.collect()
-        if self.device == "cuda":
-            torch.cuda.empty_cache()
+        """See `peer.py`. The engine's process has ended, so that its memory is free."""
         yield from peer.transformers_result(self.device, self._sizes, small=self.small)

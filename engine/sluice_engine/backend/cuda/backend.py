@@ -17,6 +17,7 @@ from sluice_engine.backend.cuda.acceptance import Fusing, fuse_forward
 from sluice_engine.backend.cuda.attention import Attention, Heads, choose_attention, flash_texts
 from sluice_engine.backend.cuda.decoder import FusedDecoder
 from sluice_engine.backend.cuda.device_queue import CudaQueue, DeviceQueue, HostQueue
+from sluice_engine.backend.cuda.eager import EagerRunner
 from sluice_engine.backend.cuda.graphs import Capture, CudaCapture, run_eagerly
 from sluice_engine.backend.cuda.loading.fp8 import Fp8Layers
 from sluice_engine.backend.cuda.loading.quantised import QuantisedLayers
@@ -186,7 +187,7 @@ class CudaBackend:
         if isinstance(decoder, FusedDecoder) and self._graphs:
             runner: Runner = GraphRunner(model, decoder, config, self._queue, self.new_capture())
         else:
-            runner = Runner.sized(model, config)
+            runner = EagerRunner.compiled(model, config, fixed_tables=self._graphs)
         if self._group is not None:
             runner.share_masks(self._group.broadcast, leads=self._group.rank == 0)
         return runner

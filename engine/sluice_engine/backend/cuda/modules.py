@@ -5,12 +5,12 @@ are swapped.
 import logging
 
 import torch
-from torch.nn.functional import pad
 
 from sluice_engine.backend.cuda.attention import Attention
-from sluice_engine.backend.cuda.feed_forward.experts import Experts, experts_of, experts_output
+from sluice_engine.backend.cuda.feed_forward.experts import Experts, compile_experts, experts_of, experts_output
 from sluice_engine.backend.cuda.ops import KERNELS, Ops
 from sluice_engine.backend.cuda.ops.sharded import sharded
+from sluice_engine.backend.cuda.step_tensors import GroupTensors, group_tensors
 from sluice_engine.backend.parallel.group import Group
 from sluice_engine.model.attention import GroupAttention, PagedAttention, Rule, set_attention
 from sluice_engine.model.batch import RowGroup
@@ -44,11 +44,11 @@ class KernelExperts(torch.nn.Module):
 
     def __init__(self, layer: Experts, ops: Ops) -> None:
         super().__init__()
-        self._layer, self._ops = layer, ops
+        self.layer, self._ops = layer, ops
 
     def forward(self, tensor: torch.Tensor) -> torch.Tensor:
         """[..., hidden] → [..., hidden]"""
-        return experts_output(self._layer, tensor.reshape(-1, tensor.shape[-1]), self._ops).view(tensor.shape)
+        return experts_output(self.layer, tensor.reshape(-1, tensor.shape[-1]), self._ops).view(tensor.shape)
 
 
 def swap_modules(
@@ -84,6 +84,11 @@ def _swap_experts(module: torch.nn.Module, ops: Ops) -> None:
         _log.info("%d mixtures of experts are run by the kernels", swapped)
 
 
+def compile_module_experts(module: torch.nn.Module) -> None:
+    """Compile the kernels of the module's mixtures of experts, so that no step does."""
+    compile_experts(child.layer for child in module.modules() if isinstance(child, KernelExperts))
+
+
 def _is_close(kernel: KernelExperts, child: torch.nn.Module, weight: torch.Tensor) -> bool:
     """Whether both have the same outputs on random rows."""
     generator = torch.Generator().manual_seed(0)
@@ -105,7 +110,8 @@ def _decode(attention: Attention) -> GroupAttention:
     def decode(
         query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
     ) -> torch.Tensor:
-        return attention.decode(query, _paged(key_cache, value_cache, group), _rule(rule))
+        kv = _paged(key_cache, value_cache, group_tensors(group))
+        return attention.decode(_by_token(query), kv, _rule(rule))
 
     return decode
 
@@ -116,9 +122,9 @@ def _chunks(attention: Attention) -> GroupAttention:
     def chunks(
         query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup, rule: Rule
     ) -> torch.Tensor:
-        counts = (group.query_positions >= 0).sum(1)
-        starts = pad(counts.cumsum(0), (1, 0)).to(torch.int32)
-        return attention.prefill(query, starts, _paged(key_cache, value_cache, group), _rule(rule))
+        tensors = group_tensors(group)
+        kv = _paged(key_cache, value_cache, tensors)
+        return attention.prefill(_by_token(query), tensors.starts, kv, _rule(rule))
 
     return chunks
 
@@ -127,9 +133,15 @@ def _supports(weight: torch.Tensor) -> bool:
     return rms_norm.can_use(weight.shape[0], weight.dtype, _ANY_ARCHITECTURE) is None
 
 
-def _paged(key_cache: torch.Tensor, value_cache: torch.Tensor, group: RowGroup) -> PagedKV:
-    tables, contexts = group.block_tables.to(torch.int32), group.context_lens.to(torch.int32)
-    return PagedKV(key_cache, value_cache, tables, contexts)
+def _by_token(query: torch.Tensor) -> torch.Tensor:
+    """query [tokens, Hq, D] with one token behind the other. torch gives a single token any stride, and Triton compiles a
+    kernel anew for one that is no multiple of 16.
+    """
+    return query.reshape(-1).view(query.shape)
+
+
+def _paged(key_cache: torch.Tensor, value_cache: torch.Tensor, tensors: GroupTensors) -> PagedKV:
+    return PagedKV(key_cache, value_cache, tensors.tables, tensors.contexts)
 
 
 def _rule(rule: Rule) -> AttentionRule:

@@ -40,11 +40,10 @@ def step_tensors(batch: Batch) -> StepTensors:
     batches = (batch, *batch.others)
     singles = sum(group.longest == 1 for group in batch.groups)
     rows = sum(group.rows for group in batch.groups[:singles])
-    tables = tuple(_tables(each.groups, batch.table_blocks) for each in batches)
+    tables = tuple(_tables(each.groups) for each in batches)
     chunks = None
     if singles < len(batch.groups):
-        counts = torch.cat([(group.query_positions >= 0).sum(1) for group in batch.groups[singles:]])
-        starts = pad(counts.cumsum(0), (1, 0)).to(torch.int32)
+        starts = _starts(batch.groups[singles:])
         chunks = Chunks(starts, tuple(table[rows:] for table in tables), _contexts(batch.groups[singles:]))
     return StepTensors(
         tokens=batch.input_ids[0],
@@ -57,6 +56,30 @@ def step_tensors(batch: Batch) -> StepTensors:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class GroupTensors:
+    """One group's rows, for modules that attend group by group."""
+
+    starts: torch.Tensor  # [R + 1] int32, begins with 0
+    tables: torch.Tensor  # [R, W] int32
+    contexts: torch.Tensor  # [R] int32
+
+
+def group_tensors(group: RowGroup) -> GroupTensors:
+    """The group's tensors, converted by the first layer of a step."""
+    if group.native is None:
+        groups = (group,)
+        group.native = GroupTensors(_starts(groups), _tables(groups), _contexts(groups))
+    native: GroupTensors = group.native
+    return native
+
+
+def _starts(groups: tuple[RowGroup, ...]) -> torch.Tensor:
+    """Where each row's tokens begin, and the end of the last: [rows + 1] int32."""
+    counts = torch.cat([(group.query_positions >= 0).sum(1) for group in groups])
+    return pad(counts.cumsum(0), (1, 0)).to(torch.int32)
+
+
 def _contexts(groups: tuple[RowGroup, ...]) -> torch.Tensor:
     """The contexts of these groups' rows, in a tensor of their own: [rows] int32."""
     return torch.cat([group.context_lens for group in groups]).to(torch.int32)
@@ -67,8 +90,8 @@ def table_width(blocks: int) -> int:
     return -(-blocks // _WIDTH) * _WIDTH
 
 
-def _tables(groups: tuple[RowGroup, ...], width: int) -> torch.Tensor:
-    """The block tables of all rows, padded to `width` or more: [rows, W] int32."""
-    width = table_width(max(width, *(group.block_tables.shape[1] for group in groups)))
+def _tables(groups: tuple[RowGroup, ...]) -> torch.Tensor:
+    """The block tables of all rows, padded to the groups' `table_blocks` or more: [rows, W] int32."""
+    width = table_width(max(max(group.table_blocks, group.block_tables.shape[1]) for group in groups))
     padded = [pad(group.block_tables, (0, width - group.block_tables.shape[1])) for group in groups]
     return torch.cat(padded).to(torch.int32)
