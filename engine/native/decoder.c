@@ -280,7 +280,8 @@ static void rotate_and_keep(const struct pass *pass, const struct decoder_layer 
     memcpy((char *)layer->value_cache + to, keys + token, bytes);
 }
 
-static void attend(const struct pass *pass, _Atomic int64_t *next, const struct decoder_layer *layer) {
+static void attend(const struct pass *pass, const struct worker *worker, _Atomic int64_t *next,
+                   const struct decoder_layer *layer) {
     const struct work *work = &pass->work[layer->group];
     const struct layer view = {.query = pass->mixed, .query_token = qkv_width(work), .query_head = work->dim,
                                .key_cache = layer->key_cache, .value_cache = layer->value_cache, .out = pass->attended,
@@ -292,8 +293,11 @@ static void attend(const struct pass *pass, _Atomic int64_t *next, const struct 
             continue;
         if (left < tile.count)
             tile.count = (int)left;
-        if (pass->singles) /* no other tile reads what this one rotates */
+        if (pass->singles) { /* no other tile reads what this one rotates */
             rotate_and_keep(pass, layer, tile.token, tile.kv_head, tile.kv_head + tile.heads);
+            if (index + worker->threads < pass->tile_count) /* where threads take turns, its own next one */
+                tile.after = &pass->tiles[index + worker->threads];
+        }
         pass->kernels->attend(work, &view, &tile);
     }
 }
@@ -351,7 +355,7 @@ static void run(void *context, int thread, int threads) {
             next++;
             wait_for_others(&worker);
         }
-        attend(pass, next++, layer);
+        attend(pass, &worker, next++, layer);
         wait_for_others(&worker);
         if (last) {
             gather(pass, next++);

@@ -34,6 +34,7 @@ struct tile { /* unit of attention work of one thread */
     int64_t row, token, position, kv_head;
     int count; /* tokens */
     int heads; /* KV heads from `kv_head` on; more than one only where count is 1 */
+    const struct tile *after; /* whose first keys are fetched meanwhile; NULL: none */
 };
 
 enum kind {

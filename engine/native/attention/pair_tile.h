@@ -199,6 +199,22 @@ static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile,
     }
 }
 
+/* The position of the oldest key that a tile attends to. */
+static INLINE int64_t NAME(oldest)(const struct layer *layer, const struct tile *tile) {
+    const int64_t at = layer->window > 0 ? tile->position - layer->window + 1 : 0;
+    return at < 0 ? 0 : at;
+}
+
+/* The first groups of the tile after this one, relative to this one's KV head. */
+static INLINE void NAME(first_groups)(const struct work *work, const struct layer *layer, const struct tile *tile,
+                                      int64_t stride, struct NAME(group) *groups) {
+    const struct tile *after = tile->after;
+    NAME(find_groups)(work->tables + work->table_first[after->row], work->block_size, stride, NAME(oldest)(layer, after),
+                      after->position, groups);
+    for (int g = 0; g < GROUPS; g++)
+        groups[g].base += (after->kv_head - tile->kv_head) * work->dim;
+}
+
 static INLINE void NAME(pair_body)(const struct work *work, const struct layer *layer, const struct tile *tile,
                                    const int dim) {
     const int of_token = (int)(work->heads / work->kv_heads), rows = tile->count * of_token, all = rows * tile->heads;
@@ -207,7 +223,7 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
     const uint16_t *keys = (const uint16_t *)layer->key_cache + tile->kv_head * dim;
     const uint16_t *values = (const uint16_t *)layer->value_cache + tile->kv_head * dim;
     const int tiled = work->tile_rows > 0 && rows >= work->tile_rows;
-    struct NAME(group) groups[2][GROUPS];
+    struct NAME(group) groups[2][GROUPS], first[GROUPS];
     struct NAME(state) state;
     struct NAME(pairs) pairs;
 
@@ -219,12 +235,15 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
         state.sums[r] = (V){0};
         state.highest[r] = -INFINITY;
     }
-    int64_t at = layer->window > 0 ? tile->position - layer->window + 1 : 0;
     int turn = 0;
-    at = NAME(find_groups)(table, work->block_size, stride, at < 0 ? 0 : at, last, groups[0]);
+    int64_t at = NAME(find_groups)(table, work->block_size, stride, NAME(oldest)(layer, tile), last, groups[0]);
     for (; groups[turn][0].count > 0; turn = !turn) {
         const struct NAME(group) *now = groups[turn], *next = groups[!turn];
         at = NAME(find_groups)(table, work->block_size, stride, at, last, groups[!turn]);
+        if (next[0].count == 0 && tile->after != NULL) {
+            NAME(first_groups)(work, layer, tile, stride, first);
+            next = first;
+        }
         for (int head = 0; head < tile->heads; head++) {
             for (int g = 0; g < GROUPS; g++) {
                 /* The next keys are scattered in memory: each head prefetches its own. */
