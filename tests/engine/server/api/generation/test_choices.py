@@ -41,7 +41,7 @@ def test_n_samples_differ_are_reproducible_and_count_the_prompt_once(client: Ope
 
 
 def test_streamed_samples_interleave_and_equal_the_collected_ones(client: OpenAI) -> None:
-    asked = {"model": "tiny", "messages": MESSAGES, "n": 3, "seed": 9, "temperature": 1.2, "max_tokens": 120}
+    asked = {"model": "tiny", "messages": MESSAGES, "n": 3, "seed": 9, "temperature": 1.2, "max_tokens": 400}
     asked |= {"extra_body": {"ignore_eos": True}}  # long enough that a busy server cannot send each sample in one piece
     whole = client.chat.completions.create(**asked)  # type: ignore[call-overload]
     stream = client.chat.completions.create(**asked, stream=True)  # type: ignore[call-overload]
