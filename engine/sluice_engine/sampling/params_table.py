@@ -25,7 +25,7 @@ class SlotTable:
 
     def __init__(self, slots: int) -> None:
         self.flags: NDArray[np.uint8] = np.zeros(slots, dtype=np.uint8)
-        self.used = 0  # by any slot, also after its request has ended: what this lacks, no step needs
+        self.used = 0  # bitwise or of `flags`; an ended request counts until its slot is taken again
         self.temperature: NDArray[np.float32] = np.ones(slots, dtype=np.float32)
         self.top_k: NDArray[np.int64] = np.zeros(slots, dtype=np.int64)
         self.top_p: NDArray[np.float64] = np.ones(slots, dtype=np.float64)

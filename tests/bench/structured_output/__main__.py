@@ -15,7 +15,7 @@ from typing import Any, Final
 from sluice_engine import LLM, SamplingParams
 from sluice_engine.grammar import Grammar
 from sluice_engine.pulled import pull
-from tests.bench import first_use
+from tests.bench.structured_output import first_use
 
 STREAMS, TOKENS, PAIRS = 32, 64, 5
 MOST_SHARE: Final = 0.05

@@ -1,6 +1,6 @@
 """What the first use of a large schema adds over HTTP: to its own request, and to the streams beside it.
 
-`python -m tests.bench.first_use` starts a `sluice serve` of SmolLM2, keeps eight streams running and sends requests of
+`python -m tests.bench.structured_output.first_use` starts a `sluice serve` of SmolLM2, keeps eight streams running and sends requests of
 three kinds in turn: without a schema, with a schema of 11 kB that was never sent before, and with that schema again. It
 prints what each kind adds to its time to first token, and the gaps between the events of the eight streams meanwhile.
 """
@@ -63,7 +63,9 @@ class Stream:
 
 def main() -> int:
     """Returns 0 if the first use adds at most MOST_MS at the median."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.first_use", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.structured_output.first_use", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of the model; all by default")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS)
     given = parser.parse_args()
@@ -110,7 +112,7 @@ async def measure(log: Path, threads: int, repetitions: int, schema: Mapping[str
             for name in order:
                 begun = time.perf_counter()
                 first_token = await _first_token(session, number, name)
-                await asyncio.sleep(begun + WINDOW_SECONDS - time.perf_counter())
+                await asyncio.sleep(begun + WINDOW_SECONDS - time.perf_counter())  # the streams run on meanwhile
                 if number >= 0:  # the first of each kind warms the server up
                     kinds[name].first_token.append(first_token)
                     beside = [gap for each in streams for end, gap in each.gaps if end > begun]

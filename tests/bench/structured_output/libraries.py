@@ -1,6 +1,6 @@
 """llguidance beside xgrammar: compile time, mask time, and what each does with keywords that it cannot enforce.
 
-`python -m tests.bench.grammar_libraries` prints both sides for a vocabulary of 128,000 tokens, in processor time. xgrammar
+`python -m tests.bench.structured_output.libraries` prints both sides for a vocabulary of 128,000 tokens, in processor time. xgrammar
 is no dependency of this project: `pip install xgrammar` first, into an environment of its own or with `--target`.
 """
 
@@ -20,7 +20,7 @@ import llguidance.numpy
 from llguidance import TokenizerWrapper
 
 from sluice_engine.pulled import pull
-from tests.bench.first_use import large, rows
+from tests.bench.structured_output.first_use import large, rows
 
 xgrammar: Any = importlib.import_module("xgrammar") if find_spec("xgrammar") else None
 WIDTH: Final = 128_000
