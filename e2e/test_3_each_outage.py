@@ -1,7 +1,7 @@
 """Part 3, continued: thousands of requests while the API server is saturated or away and an engine is full; none fails.
 
 The API server is away for AWAY seconds (600), in which the load of another engine exceeds what it can serve. Before that, the
-operators' watches fall silent. Takes a third of an hour.
+operators' watches fall silent, and the node is lost. Takes a third of an hour.
 """
 
 import time
@@ -11,7 +11,8 @@ import pytest
 
 from e2e.framework import busy, flood, jobs, manifests, reach, wire
 from e2e.framework.busy import NAME, Fleet
-from e2e.framework.cluster import Cluster, Object, is_ready, run, say, wait_for
+from e2e.framework.cluster import Cluster, Object, is_ready, name_of, run, say, wait_for
+from e2e.framework.disruption import free_nodes
 from e2e.framework.operator_pod import Operator
 from e2e.framework.settings import Settings
 from sluice import contract
@@ -27,6 +28,10 @@ AFTER = 60.0  # seconds that the loads go on: the node is marked as not ready me
 STALL = 75.0  # seconds until silent watches are noticed
 START = 30.0  # seconds for another process to lead and act
 HIDDEN = "hidden"  # the resource whose change no watch tells of
+LOST = "lost"  # the resource whose node falls silent
+MOST = 2  # its replicas
+TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+GIVEN_UP = 180.0  # seconds until Kubernetes gives up the pods of a silent node: it notices that after 40
 GROWTH = 1.5  # times the operator's peak memory before the outage
 
 
@@ -43,6 +48,43 @@ def test_row_a_change_that_silent_watches_hide_is_made_in_time_or_the_operator_s
             say(f"restarts of the operators: {operator.restarts()}")
     finally:
         cluster.kubectl("delete", "llmd", HIDDEN, "--timeout=100s")
+
+
+def test_row_a_lost_node_is_replaced_and_its_return_leads_to_no_more_than_the_maximum(
+    cluster: Cluster, operator: Operator, settings: Settings
+) -> None:
+    """The kubelet of the only node stops, so the replacements wait for its return; other pods tolerate it for longer."""
+    if not settings.outage:
+        pytest.skip("OUTAGE names no command that stops and starts this cluster's kubelet")
+    leaving = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1} for key in TAINTS]
+    engine = manifests.engine()
+    engine["template"] = engine["template"] | {"tolerations": leaving}
+    cluster.apply(manifests.llm_deployment(LOST, engine=engine, scaling={"minReplicas": MOST, "maxReplicas": MOST}))
+    wait_for("2 pods serve", lambda: sum(map(is_ready, cluster.pods(LOST))) == MOST, timeout=240)
+    old = cluster.pods(LOST)
+    if others := free_nodes(cluster, but=old[0]["spec"]["nodeName"]):
+        pytest.skip(f"the kubelet that stops may be another one: {', '.join(others)}")
+    gone = {name_of(pod) for pod in old}
+    run(*settings.outage, "stop", "kubelet")
+    try:
+        wait_for("Kubernetes replaces both pods", lambda: len(staying(cluster) - gone) == MOST, GIVEN_UP)
+        wait_for("the status says so", lambda: cluster.condition(LOST, "Available")["status"] == "False", RESTORED)
+        say(f"Available: {cluster.condition(LOST, 'Available')}")
+    finally:
+        run(*settings.outage, "start", "kubelet")
+    counts: list[int] = []
+
+    def is_restored() -> bool:
+        counts.append(len(staying(cluster)))
+        pods = cluster.pods(LOST)
+        return len(pods) == MOST and all(map(is_ready, pods)) and gone.isdisjoint(map(name_of, pods))
+
+    wait_for("the replacements serve and no other pod is left", is_restored, timeout=300, every=0.5)
+    wait_for("the release is ready", lambda: all(map(is_ready, [*operator.pods(), *operator.gateways()])), timeout=120)
+    wait_for("the resource is ready", lambda: cluster.condition(LOST, "Ready")["status"] == "True", RESTORED)
+    assert max(counts) == MOST
+    assert (cluster.deployment(LOST) or {})["spec"]["replicas"] == MOST
+    cluster.kubectl("delete", "llmd", LOST, "--timeout=200s", timeout=220)
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +164,11 @@ def is_settled(fleet: Fleet) -> bool:
 def engines(fleet: Fleet) -> list[Object]:
     """The pods of both resources."""
     return [*fleet.cluster.pods(FULL), *fleet.cluster.pods(NAME)]
+
+
+def staying(cluster: Cluster) -> set[str]:
+    """The names of the pods on the lost node, and in place of them, that are not being deleted."""
+    return {name_of(pod) for pod in cluster.pods(LOST) if "deletionTimestamp" not in pod["metadata"]}
 
 
 def placed(cluster: Cluster) -> Object:

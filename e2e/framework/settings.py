@@ -11,9 +11,9 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Settings:
-    """`build` gets `-t NAME -f DOCKERFILE .`, `load` gets NAME, `outage` gets `stop` or `start` and `kube-apiserver`.
+    """`build` gets `-t NAME -f DOCKERFILE .`, `load` gets NAME, `outage` gets `stop` or `start` and a component's name.
 
-    All three are commands as lists; an empty `outage` means that there is none. `run` names this run. A continued run
+    All three are commands as lists; an empty `outage` means that there is none. The components are kube-apiserver and kubelet. `run` names this run. A continued run
     finds what an earlier one has left. The API server is away for `away_seconds` in the longest story.
     """
 

@@ -20,6 +20,7 @@
 #include "pool.h"
 
 #define PHASES_OF_LAYER 10
+#define PRODUCTS_OF_LAYER 4
 #define OTHER_PHASES 4
 #define BUFFERS 8
 #define ROW_CHUNK 16 /* rows per item, where a row is little work */
@@ -27,6 +28,8 @@
 #define OWN_ROWS 16 /* at most as many rows does each thread normalise for itself */
 #define OWN_QUANTISED 4 /* the same where they are quantised too */
 #define AHEAD_BYTES (192 << 10) /* of a weight are prefetched before its product; less than a level 2 cache */
+#define ALONE_BYTES (8 << 20) /* at most as many weights are read before the last thread joins */
+#define BETWEEN_BYTES (16 << 20) /* of the weights are fetched between two steps; less than a level 3 cache */
 #define LINE 64
 
 struct decoder_layer {
@@ -72,6 +75,7 @@ struct share { /* panels of one thread's part of a product that are taken */
 
 struct worker { /* one thread of a pass */
     int thread, threads;
+    int without_last; /* whether the last thread sits out this layer */
     int64_t products; /* that it has begun */
     struct reading reading;
 };
@@ -154,7 +158,12 @@ int64_t sluice_scratch(const struct decoder *decoder, const struct work *work, i
 }
 
 /* Waits for the other threads. Meanwhile it fetches what this thread reads next. */
-static void wait_for_others(struct worker *worker) { pool_barrier(&worker->reading); }
+static void wait_for_others(struct worker *worker) {
+    if (worker->without_last)
+        pool_barrier_without_last(&worker->reading);
+    else
+        pool_barrier(&worker->reading);
+}
 
 static size_t row_bytes(const struct pass *pass, int64_t size) { return (size_t)size * (pass->work->bf16 ? 2 : 4); }
 
@@ -239,8 +248,10 @@ static void multiply(const struct pass *pass, struct worker *worker, _Atomic int
     const int64_t chunks = (rows + PRODUCT_ROWS - 1) / PRODUCT_ROWS, each = chunks ? (rows + chunks - 1) / chunks : 0;
     const int bf16 = (int)pass->work->bf16;
     /* No thread is left in the product before the last one, whose counters the next product uses. */
-    atomic_store_explicit(&pass->shares[(worker->products + 1) % 3 * worker->threads + worker->thread].taken, 0,
-                          memory_order_relaxed);
+    struct share *later = pass->shares + (worker->products + 1) % 3 * worker->threads;
+    atomic_store_explicit(&later[worker->thread].taken, 0, memory_order_relaxed);
+    if (worker->without_last && worker->thread == 0)
+        atomic_store_explicit(&later[worker->threads - 1].taken, 0, memory_order_relaxed);
     if (chunks == 1) {
         multiply_parts(pass, worker, product, after, in, rows, out, stride);
     } else {
@@ -333,16 +344,49 @@ static void gather(const struct pass *pass, _Atomic int64_t *next) {
     }
 }
 
-static void run(void *context, int thread, int threads) {
+/* The first weights of the next step, which a thread fetches to the caches while the host prepares that step. The calling
+ * thread is the host's. Weights follow each other in memory; where they do not, a prefetch of other memory does no harm. */
+static struct reading between_steps(const struct decoder *decoder, int thread, int threads) {
+    if (thread == 0)
+        return (struct reading){NULL, NULL};
+    const char *first = decoder->layer[0].query_key_value.packed;
+    const size_t each = BETWEEN_BYTES / (size_t)(threads - 1);
+    return (struct reading){first + each * (size_t)(thread - 1), first + each * (size_t)thread};
+}
+
+/* The number of first layers in which the last thread sits out. When a step begins, the host's other thread settles the step
+ * before and plans the next one. It would take the processor of a thread that all others then wait for. */
+static int64_t layers_without_last(const struct pass *pass, int threads) {
+    const struct decoder_layer *layer = pass->decoder->layer;
+    const struct product *products[PRODUCTS_OF_LAYER] = {&layer->query_key_value, &layer->output, &layer->gate_up,
+                                                         &layer->down};
+    int64_t bytes = 0;
+    if (threads == 1 || pass->work->tokens > OWN_ROWS)
+        return 0;
+    for (int i = 0; i < PRODUCTS_OF_LAYER; i++)
+        bytes += pass->kernels->panels(products[i]) *
+                 (int64_t)pass->kernels->panel_bytes(products[i], (int)pass->work->bf16);
+    const int64_t fit = ALONE_BYTES / bytes, most = pass->decoder->layers / 2;
+    return fit < most ? fit : most;
+}
+
+static struct reading run(void *context, int thread, int threads) {
     struct pass *pass = context;
     const struct decoder *decoder = pass->decoder;
     const int64_t hidden = decoder->hidden;
+    const int64_t alone = layers_without_last(pass, threads);
+    const int sits_out = alone > 0 && thread == threads - 1;
+    if (sits_out)
+        pool_sit_out();
     _Atomic int64_t *next = pass->next;
     int64_t rows = pass->step->kept;
     char *stream = pass->hidden, *attended = pass->attended;
     struct worker worker = {.thread = thread, .threads = threads};
-    for (int64_t index = 0; index < decoder->layers; index++) {
+    for (int64_t index = sits_out ? alone : 0; index < decoder->layers; index++) {
         const struct decoder_layer *layer = &decoder->layer[index];
+        next = pass->next + PHASES_OF_LAYER * index;
+        worker.products = PRODUCTS_OF_LAYER * index;
+        worker.without_last = index < alone;
         const int last = index == decoder->layers - 1;
         const struct product *after = last ? &decoder->head : &layer[1].query_key_value;
         const void *in = norm_rows(pass, &worker, next++, stream, layer->norm_before, rows, &layer->query_key_value);
@@ -372,6 +416,7 @@ static void run(void *context, int thread, int threads) {
         multiply(pass, &worker, next++, &layer->down, after, in, rows, stream, hidden);
         if (thread == 0) /* the other threads read the result after the barrier */
             keep_deadline(pass, index + 1);
+        worker.without_last = index + 1 < alone; /* it waits at this barrier */
         wait_for_others(&worker);
         if (!last)
             rows = pass->step->kept;
@@ -385,6 +430,7 @@ static void run(void *context, int thread, int threads) {
                                                           &pass->step->best[row]);
     if (pass->kernels->leave != NULL)
         pass->kernels->leave();
+    return between_steps(decoder, thread, threads);
 }
 
 /* Unpacks rows of the head's packed weight to out [count, inner]: the embeddings, which share it. */

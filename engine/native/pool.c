@@ -3,8 +3,11 @@
 #include "pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #define SPINS 2000 /* pauses of some 15 to 40 ns each */
+#define YIELDS 1000 /* of some 0.3 us each, where no other thread wants the processor */
+#define LINE 64
 #define SIZE_BITS 9 /* low bits of `turn`: the team's size; the others count turns */
 
 static struct {
@@ -15,8 +18,10 @@ static struct {
     pool_function function;
     void *context;
     int threads, workers;
-    _Atomic int arrived;
-    _Atomic uint64_t passed; /* barriers passed */
+    struct {
+        _Atomic int arrived;
+        _Atomic uint64_t passed;
+    } barriers[2]; /* of all threads, and of those that do not sit out */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 static pthread_mutex_t team = PTHREAD_MUTEX_INITIALIZER; /* held by the call for which the threads work */
 
@@ -27,7 +32,8 @@ static void reset(void) { /* after fork: the threads and the lock holders exist 
     pool.threads = pool.workers = 0;
     atomic_store(&pool.sleepers, 0);
     atomic_store(&pool.turn, 0);
-    atomic_store(&pool.arrived, 0);
+    for (int i = 0; i < 2; i++)
+        atomic_store(&pool.barriers[i].arrived, 0);
 }
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, reset); }
@@ -40,18 +46,8 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-static uint64_t wait_for_change(_Atomic uint64_t *word, uint64_t seen, struct reading *reading) {
+static uint64_t sleep_until_change(_Atomic uint64_t *word, uint64_t seen) {
     uint64_t now;
-    for (int spin = 0; spin < SPINS; spin++) {
-        if ((now = atomic_load(word)) != seen)
-            return now;
-        if (reading != NULL && reading->at < reading->end) {
-            __builtin_prefetch(reading->at, 0, 2);
-            reading->at += 64;
-        } else {
-            pause_briefly();
-        }
-    }
     pthread_mutex_lock(&pool.lock);
     atomic_fetch_add(&pool.sleepers, 1);
     while ((now = atomic_load(word)) == seen)
@@ -59,6 +55,22 @@ static uint64_t wait_for_change(_Atomic uint64_t *word, uint64_t seen, struct re
     atomic_fetch_sub(&pool.sleepers, 1);
     pthread_mutex_unlock(&pool.lock);
     return now;
+}
+
+static uint64_t wait_for_change(_Atomic uint64_t *word, uint64_t seen, struct reading *reading) {
+    uint64_t now;
+    for (int spin = 0; spin < SPINS;) {
+        if ((now = atomic_load(word)) != seen)
+            return now;
+        if (reading->at < reading->end) { /* no spin: there is something to do */
+            __builtin_prefetch(reading->at, 0, 2);
+            reading->at += LINE;
+        } else {
+            pause_briefly();
+            spin++;
+        }
+    }
+    return sleep_until_change(word, seen);
 }
 
 static void change(_Atomic uint64_t *word, uint64_t value) {
@@ -70,27 +82,46 @@ static void change(_Atomic uint64_t *word, uint64_t value) {
     }
 }
 
-void pool_barrier(struct reading *reading) {
-    if (pool.threads == 1)
+/* Arrives at a barrier of `threads` threads. Returns whether this one is the last, which lets the others pass. */
+static int arrive(int barrier, int threads, uint64_t passed) {
+    if (atomic_fetch_add(&pool.barriers[barrier].arrived, 1) != threads - 1)
+        return 0;
+    atomic_store(&pool.barriers[barrier].arrived, 0);
+    change(&pool.barriers[barrier].passed, passed + 1);
+    return 1;
+}
+
+static void wait_at(int barrier, int threads, struct reading *reading) {
+    if (threads == 1)
         return;
-    const int others = pool.threads - 1; /* read before arrival: after it the next turn may begin */
-    const uint64_t passed = atomic_load(&pool.passed);
-    if (atomic_fetch_add(&pool.arrived, 1) == others) {
-        atomic_store(&pool.arrived, 0);
-        change(&pool.passed, passed + 1);
-    } else {
-        wait_for_change(&pool.passed, passed, reading);
-    }
+    const uint64_t passed = atomic_load(&pool.barriers[barrier].passed);
+    if (!arrive(barrier, threads, passed))
+        wait_for_change(&pool.barriers[barrier].passed, passed, reading);
+}
+
+void pool_barrier(struct reading *reading) { wait_at(0, pool.threads, reading); }
+
+void pool_barrier_without_last(struct reading *reading) { wait_at(1, pool.threads - 1, reading); }
+
+void pool_sit_out(void) {
+    const uint64_t passed = atomic_load(&pool.barriers[0].passed);
+    if (arrive(0, pool.threads, passed))
+        return;
+    for (int i = 0; i < YIELDS; i++, sched_yield())
+        if (atomic_load(&pool.barriers[0].passed) != passed)
+            return;
+    sleep_until_change(&pool.barriers[0].passed, passed);
 }
 
 static void *work(void *argument) {
     const int number = (int)(intptr_t)argument;
     uint64_t seen = 0;
+    struct reading reading = {NULL, NULL};
     for (;;) {
-        seen = wait_for_change(&pool.turn, seen, NULL);
+        seen = wait_for_change(&pool.turn, seen, &reading);
         if (number < (int)(seen & ((1 << SIZE_BITS) - 1))) {
-            pool.function(pool.context, number, pool.threads);
-            pool_barrier(NULL);
+            reading = pool.function(pool.context, number, pool.threads);
+            pool_barrier(&reading);
         }
     }
     return NULL;
@@ -118,7 +149,7 @@ void pool_run(int threads, pool_function function, void *context) {
     pool.threads = threads > 1 ? started(threads - 1) + 1 : 1;
     if (pool.threads > 1)
         change(&pool.turn, ((atomic_load(&pool.turn) >> SIZE_BITS) + 1) << SIZE_BITS | (uint64_t)pool.threads);
-    function(context, 0, pool.threads);
-    pool_barrier(NULL);
+    struct reading reading = function(context, 0, pool.threads);
+    pool_barrier(&reading);
     pthread_mutex_unlock(&team);
 }

@@ -5,7 +5,7 @@
  * are adjacent. So a panel is read once, in order, and BLOCK_ROWS rows share each register of it. Weights of 8-bit
  * integers have panels and sums of their own (int8.h).
  *
- * While a panel is multiplied, as many bytes of `ahead`, which the thread reads next, are fetched to its level 2 cache.
+ * While a panel is multiplied, as many bytes of `ahead`, which the thread reads next, are fetched to its caches.
  * The first block of rows fetches all of them, or the first two one half each, so that memory does not rest while
  * the second block computes.
  */

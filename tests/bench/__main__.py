@@ -12,23 +12,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import (
-    batching,
-    deciding,
-    goodput,
-    hit_ratio,
-    host_time,
-    kv_waste,
-    measured_code,
-    pools,
-    show,
-    speculation,
-)
 from tests.bench.http_process.measure import PARTS as HTTP_PROCESS
 from tests.bench.longprompt.behind_report import report as behind
 from tests.bench.longprompt.report import report as longprompt
+from tests.bench.report import measured_code, show
+from tests.bench.report.show import Part
+from tests.bench.scheduling import deciding, goodput, hit_ratio, host_time, kv_waste, pools, speculation
+from tests.bench.serving import batching
 from tests.bench.serving.report import report as serving
-from tests.bench.show import Part
+from tests.bench.step_cost.int8 import report as int8
 from tests.bench.step_cost.report import report as step_cost
 from tests.bench.throughput.measure import LOAD_64, SPREAD_192
 from tests.bench.throughput.measure import measure as throughput
@@ -50,6 +42,7 @@ PARTS: Sequence[Part] = (
     Part("host", host_time.report),
     Part("decide", deciding.report),
     Part("step-cost", step_cost),
+    Part("int8", int8),
     *HTTP_PROCESS,
 )
 

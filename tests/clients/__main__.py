@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench.measured_code import Code, describe
+from tests.bench.report.measured_code import Code, describe
 from tests.clients import environment, servers, table
 from tests.clients.catalogue import HERE, Client, chosen
 from tests.clients.outcomes import Outcome, Result, read

@@ -85,13 +85,14 @@ struct job {
     _Atomic int64_t next;
 };
 
-static void take_tiles(void *context, int thread, int threads) {
+static struct reading take_tiles(void *context, int thread, int threads) {
     struct job *job = context;
     (void)thread, (void)threads;
     for (int64_t index; pool_take(&job->next, job->count, &index);)
         job->kernels->attend(job->work, job->layer, &job->tiles[index]);
     if (job->kernels->leave != NULL)
         job->kernels->leave();
+    return (struct reading){NULL, NULL};
 }
 
 /* Writes the step's keys and values to the cache and attends. `level` is the maximum instruction set level (the

@@ -60,10 +60,24 @@ static INLINE int64_t NAME(find_groups)(const int64_t *table, int64_t size, int6
 /* Fetches 32 inputs of a key or value to the level 2 cache: the level 1 cache has too few miss buffers for a block. */
 static INLINE void NAME(fetch_part)(const uint16_t *from) { __builtin_prefetch(from, 0, 2); }
 
-/* Reads group `place` of `pairs` from `count` keys and values that are `stride` apart. `next` keys and values are fetched
+/* The values of two groups that are fetched line by line, evenly over a product: memory must not rest while it computes. */
+struct NAME(lines) {
+    const uint16_t *group[2];
+    int64_t stride;
+    int key, at; /* the next line: of this key of both groups, from this input on */
+};
+
+static INLINE void NAME(fetch_line)(struct NAME(lines) *lines, const int dim) {
+    NAME(fetch_part)(lines->group[lines->key / LANES % 2] + lines->key % LANES * lines->stride + lines->at);
+    lines->at += 32;
+    if (lines->at == dim)
+        lines->at = 0, lines->key++;
+}
+
+/* Reads group `place` of `pairs` from `count` keys and values that are `stride` apart. The keys at `next_key` are fetched
  * meanwhile, as far apart as these. */
 static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_t stride, int count, const int dim,
-                              const uint16_t *next_key, const uint16_t *next_value, int place,
+                              const uint16_t *next_key, int place,
                               struct NAME(pairs) *pairs) {
     const int64_t apart = stride;
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
@@ -85,7 +99,8 @@ static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_
         for (int j = 0; j < LANES; j++)
             part[j] = _mm512_loadu_si512(key + j * stride + d);
         NAME(turn)(part);
-        for (int j = 0; j < LANES; j++)
+#pragma GCC unroll 8
+        for (int j = 0; j < LANES / 2; j++)
             NAME(fetch_part)(next_key + j * apart + d);
 #pragma GCC unroll 16
         for (int j = 0; j < LANES; j++)
@@ -93,8 +108,7 @@ static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_
     }
     for (int j = 0; j < LANES; j += 2)
         for (int d = 0; d < dim; d += 32) {
-            NAME(fetch_part)(next_value + j * apart + d);
-            NAME(fetch_part)(next_value + (j + 1) * apart + d);
+            NAME(fetch_part)(next_key + (LANES / 2 + j / 2) * apart + d);
             const __m512i one = _mm512_loadu_si512(value + j * stride + d);
             const __m512i two = _mm512_loadu_si512(value + (j + 1) * stride + d);
             uint16_t *to = values + j * dim + 2 * d;

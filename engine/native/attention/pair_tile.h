@@ -23,8 +23,9 @@ struct NAME(state) {
     float highest[MAX_ROWS];
 };
 
-/* Computes the scores of `rows` queries [rows, dim] with all keys: out [rows, GROUPS]. */
-static INLINE void NAME(score)(const uint16_t *query, const int dim, const uint16_t *keys, const int rows, V *out) {
+/* Computes the scores of `rows` queries [rows, dim] with all keys: out [rows, GROUPS]. `lines` are fetched meanwhile. */
+static INLINE void NAME(score)(const uint16_t *query, const int dim, const uint16_t *keys, const int rows,
+                                struct NAME(lines) lines, V *out) {
     __m512 sum[VECTOR_ROWS][GROUPS];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
@@ -36,6 +37,8 @@ static INLINE void NAME(score)(const uint16_t *query, const int dim, const uint1
 #pragma GCC unroll 4
         for (int g = 0; g < GROUPS; g++)
             key[g] = _mm512_load_si512(keys + g * LANES * dim + d * LANES);
+        NAME(fetch_line)(&lines, dim);
+        NAME(fetch_line)(&lines, dim);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             const __m512i pair = PAIR(query + r * dim + d);
@@ -51,9 +54,10 @@ static INLINE void NAME(score)(const uint16_t *query, const int dim, const uint1
             out[r * GROUPS + g] = (V)sum[r][g];
 }
 
-/* Adds the values of KEYS keys: weights [rows, KEYS], `registers` of the output's at `values` and `out` [rows, dim]. */
+/* Adds the values of KEYS keys: weights [rows, KEYS], `registers` of the output's at `values` and `out` [rows, dim]. `lines`
+ * of values [keys, whole] are fetched meanwhile. */
 static INLINE void NAME(add_values)(const uint16_t *weights, const uint16_t *values, const int dim, const int rows,
-                                    const int registers, float *out) {
+                                    const int registers, struct NAME(lines) *lines, const int whole, float *out) {
     __m512 sum[VECTOR_ROWS][4];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
@@ -65,6 +69,8 @@ static INLINE void NAME(add_values)(const uint16_t *weights, const uint16_t *val
 #pragma GCC unroll 4
         for (int l = 0; l < registers; l++)
             value[l] = _mm512_load_si512(values + j * dim + 2 * l * LANES);
+        NAME(fetch_line)(lines, whole);
+        NAME(fetch_line)(lines, whole);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             const __m512i pair = PAIR(weights + r * KEYS + j);
@@ -146,30 +152,30 @@ static INLINE void NAME(weigh_row)(const struct layer *layer, const struct NAME(
 
 /* The next two are functions of their own, so that their sums get all registers. */
 static __attribute__((noinline)) void NAME(score_rows)(const uint16_t *query, int dim, const uint16_t *keys, int rows,
-                                                       V *out) {
-#define CALL(rows) NAME(score)(query, dim, keys, rows, out)
+                                                       struct NAME(lines) lines, V *out) {
+#define CALL(rows) NAME(score)(query, dim, keys, rows, lines, out)
     SWITCH_FEW(CALL)
 #undef CALL
 }
 
 static __attribute__((noinline)) void NAME(add_value_rows)(const uint16_t *weights, const uint16_t *values, int dim,
-                                                           int rows, float *out) {
-#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 4, out + d)
+                                                           int rows, struct NAME(lines) lines, float *out) {
+#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 4, &lines, dim, out + d)
     int d = 0;
     for (; d + 4 * LANES <= dim; d += 4 * LANES)
         SWITCH_FEW(CALL)
 #undef CALL
-#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 2, out + d)
+#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 2, &lines, dim, out + d)
     if (d < dim)
         SWITCH_FEW(CALL)
 #undef CALL
 }
 
 /* Adds the keys of `pairs` to the rows [first, first + rows) of the state. Row r belongs to token r / of_token of the tile.
- * `tiled`: whether AMX tiles do the products. */
+ * `tiled`: whether AMX tiles do the products. `ahead`: the next values, a half to be fetched during each product. */
 static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile, const struct NAME(group) *groups,
                              int of_token, int first, int rows, const int dim, int tiled,
-                             const struct NAME(pairs) *pairs, struct NAME(state) *state) {
+                             const struct NAME(pairs) *pairs, const struct NAME(lines) *ahead, struct NAME(state) *state) {
     const struct NAME(group) *end = groups + GROUPS - 1;
     const int hidden = layer->softcap > 0 || end->count < LANES || end->at + LANES - 1 > tile->position ||
                        groups[0].count + groups[1].count + groups[2].count < KEYS - LANES ||
@@ -182,11 +188,14 @@ static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile,
         const uint16_t *query = state->query + row * dim;
         float *out = state->out + row * dim;
 #ifdef TILES
-        if (tiled)
+        if (tiled) {
+            for (int half = 0; half < 2 && row == first; half++)
+                for (struct NAME(lines) lines = ahead[half]; lines.key < 2 * LANES;)
+                    NAME(fetch_line)(&lines, dim);
             NAME(tiled_scores)(query, dim, pairs->keys, count, scores);
-        else
+        } else
 #endif
-            NAME(score_rows)(query, dim, pairs->keys, count, scores);
+            NAME(score_rows)(query, dim, pairs->keys, count, ahead[0], scores);
         for (int r = 0; r < count; r++)
             NAME(weigh_row)(layer, groups, tile->position + (row + r - first) / of_token, hidden, dim, scores + r * GROUPS,
                             weights + r * KEYS, &state->sums[row + r], &state->highest[row + r], out + r * dim);
@@ -195,7 +204,7 @@ static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile,
             NAME(tiled_values)(weights, pairs->values, count, dim, out);
         else
 #endif
-            NAME(add_value_rows)(weights, pairs->values, dim, count, out);
+            NAME(add_value_rows)(weights, pairs->values, dim, count, ahead[1], out);
     }
 }
 
@@ -245,15 +254,17 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
             next = first;
         }
         for (int head = 0; head < tile->heads; head++) {
+            struct NAME(lines) ahead[2] = {{.stride = stride}, {.stride = stride}};
             for (int g = 0; g < GROUPS; g++) {
                 /* The next keys are scattered in memory: each head prefetches its own. */
                 const int64_t base = now[g].base + head * dim, later = (next[g].count ? next[g].base : now[g].base) + head * dim;
+                ahead[g / 2].group[g % 2] = values + later;
                 if (now[g].count > 0)
-                    NAME(read)(keys + base, values + base, stride, now[g].count, dim, keys + later, values + later, g, &pairs);
+                    NAME(read)(keys + base, values + base, stride, now[g].count, dim, keys + later, g, &pairs);
                 else
                     NAME(read_nothing)(dim, g, &pairs);
             }
-            NAME(add)(layer, tile, now, of_token, head * rows, rows, dim, tiled, &pairs, &state);
+            NAME(add)(layer, tile, now, of_token, head * rows, rows, dim, tiled, &pairs, ahead, &state);
         }
     }
     for (int r = 0; r < all; r++) {

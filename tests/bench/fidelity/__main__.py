@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import measured_code, processor
 from tests.bench.fidelity.measure import REQUESTS, measure
+from tests.bench.report import measured_code, processor
 from tests.bench.throughput import llama
 
 OUT = Path(".out")

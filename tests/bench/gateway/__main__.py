@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench import show
 from tests.bench.gateway import caches, footprint, kills, overhead, simulated, views
-from tests.bench.show import Part
+from tests.bench.report import show
+from tests.bench.report.show import Part
 
 OUT = Path(".out")
 PARTS: Sequence[Part] = (

@@ -24,7 +24,7 @@ from sluice_sim.data import bundled
 from sluice_sim.traces.read import read_trace
 from tests.bench.gateway.overhead import percentile
 from tests.bench.gateway.processes import gateway, paced_engines
-from tests.bench.row import Report, at_least, at_most
+from tests.bench.report.row import Report, at_least, at_most
 
 REPLICAS: Final = 4
 REQUESTS: Final = 600

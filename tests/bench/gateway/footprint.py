@@ -20,7 +20,7 @@ from sluice_gateway.replicas.load import parse_load
 from sluice_gateway.routing import Prompt, prefix_hashes
 from tests.bench.gateway.null_engine import LOAD
 from tests.bench.gateway.processes import Started, gateway, null_engines, plain_proxy
-from tests.bench.row import Report, Row, at_most
+from tests.bench.report.row import Report, Row, at_most
 
 STREAMS: Final = 5000
 REPLICAS: Final = 50

@@ -19,8 +19,8 @@ import aiohttp
 from sluice import contract
 from sluice_engine.tiny import ensure
 from tests.bench.gateway.processes import Engine, Started, gateway, killable_engine
-from tests.bench.row import Report, Row, at_least, at_most
-from tests.bench.server import free_ports
+from tests.bench.processes.server import free_ports
+from tests.bench.report.row import Report, Row, at_least, at_most
 
 REPLICAS: Final = 4
 MINUTES: Final = float(os.environ.get("KILL_MINUTES", "10"))

@@ -22,7 +22,7 @@ from sluice import contract
 from tests.bench.gateway.cheap_client import CheapClient
 from tests.bench.gateway.null_engine import EVENTS
 from tests.bench.gateway.processes import gateway, null_engines, plain_proxy
-from tests.bench.row import Report, Row, at_least, at_most
+from tests.bench.report.row import Report, Row, at_least, at_most
 
 RATE: Final = 500.0  # streams per second of the bar
 RUNS: Final = 40

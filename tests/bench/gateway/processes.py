@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sluice import contract
-from tests.bench.server import free_ports, stop, wait_ready
+from tests.bench.processes.server import free_ports, stop, wait_ready
 
 START_SECONDS: Final = 60.0
 KV_SIZE: Final = "32Mi"  # of a paced engine: 16,384 tokens of the tiny model

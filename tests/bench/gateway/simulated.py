@@ -20,7 +20,7 @@ from sluice_sim.cluster.fleet import Fleet
 from sluice_sim.collector import uncollected
 from sluice_sim.engine.coarse.engine import CoarseEngine
 from sluice_sim.results.summary import summarise
-from tests.bench.row import Report, Row, at_least, at_most
+from tests.bench.report.row import Report, Row, at_least, at_most
 
 LEAST: Final = 0.95
 MOST_POINTS: Final = 2.0

@@ -19,7 +19,7 @@ from sluice import contract
 from sluice_engine.tiny import ensure
 from tests.bench.gateway.caches import prompts
 from tests.bench.gateway.processes import gateway, paced_engines
-from tests.bench.row import Report, Row
+from tests.bench.report.row import Report, Row
 
 REPLICAS: Final = 2
 KV_SIZE: Final = "12Mi"  # 6,144 tokens, some eight prompts

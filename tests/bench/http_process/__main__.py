@@ -5,9 +5,9 @@ Parts can be named. `python -m tests.bench http-streams` measures the same as a 
 
 import sys
 
-from tests.bench import show
 from tests.bench.__main__ import OUT
 from tests.bench.http_process.measure import PARTS
+from tests.bench.report import show
 
 if __name__ == "__main__":
     wanted = [part for part in PARTS if part.name in sys.argv[1:] or not sys.argv[1:]]

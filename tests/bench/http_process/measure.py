@@ -18,8 +18,8 @@ from sluice_engine import tiny
 from tests.bench.http_process import clients
 from tests.bench.http_process.clients import Load, Seen
 from tests.bench.http_process.server import Served, served
-from tests.bench.row import Report, Row, at_least, at_most
-from tests.bench.show import Part, Say
+from tests.bench.report.row import Report, Row, at_least, at_most
+from tests.bench.report.show import Part, Say
 from tests.engine.server.auth.keys import bearer, entry, key_file
 from tests.engine.serving import JSON
 

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sluice_engine.pulled import pull
-from tests.bench import processor
 from tests.bench.longprompt.behind import CASES, ITL, LONG, SHORT, SHORTS, Case, Found
 from tests.bench.longprompt.lines import measured
 from tests.bench.longprompt.report import p99
-from tests.bench.row import Report, Row, at_most
+from tests.bench.report import processor
+from tests.bench.report.row import Report, Row, at_most
 
 MOST_SHORT = 1.0  # s, TTFT of a short prompt
 MOST_LONG = 1.3  # times the same long prompts without short ones

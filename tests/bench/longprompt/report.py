@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench import figure, processor
 from tests.bench.longprompt.episode import LONG_PROMPT, STREAMS, TARGET_OVER_P50
 from tests.bench.longprompt.lines import measured
-from tests.bench.row import Report, Row, at_most
+from tests.bench.report import figure, processor
+from tests.bench.report.row import Report, Row, at_most
 from tests.bench.throughput.llama import ensure
 
 FIXED = (128, 256, 512, 1024, 2048)  # tokens

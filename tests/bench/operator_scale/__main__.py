@@ -8,9 +8,9 @@ LLMDeployments. The exit code is 0 only if every bar is met.
 import sys
 from pathlib import Path
 
-from tests.bench import show
 from tests.bench.operator_scale import scale
-from tests.bench.show import Part
+from tests.bench.report import show
+from tests.bench.report.show import Part
 
 OUT = Path(".out")
 

@@ -16,7 +16,7 @@ import psutil
 from sluice import contract
 from sluice_engine import tiny
 from tests.bench.operator_scale.objects import SYSTEM
-from tests.bench.server import free_ports, stop, wait_ready
+from tests.bench.processes.server import free_ports, stop, wait_ready
 
 INTERVAL: Final = 30.0
 _PASSES: Final = re.compile(rf'^{contract.OPERATOR_RECONCILE}\{{result="ok"\}} (\S+)$', re.MULTILINE)

@@ -21,7 +21,7 @@ from tests.bench.operator_scale.processes import (
     responder,
     restarted_operator,
 )
-from tests.bench.row import Report, Row, at_most
+from tests.bench.report.row import Report, Row, at_most
 
 SCALE: Final = 1000
 FIRST_PASS_SECONDS: Final = 120.0

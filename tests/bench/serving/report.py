@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from sluice_engine.pulled import pull
-from tests.bench import processor
-from tests.bench.process_group import last_words
-from tests.bench.row import Report, Row, at_least, at_most
+from tests.bench.processes.process_group import last_words
+from tests.bench.report import processor
+from tests.bench.report.row import Report, Row, at_least, at_most
 from tests.bench.serving.server import Server, started
 from tests.bench.serving.sides import NAME, OURS, PEERS, Side
 from tests.bench.throughput.measure import BFLOAT16_FLAGS

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.bench.process_group import last_words, signal_group
-from tests.bench.server import ServerFailed, wait_ready
+from tests.bench.processes.process_group import last_words, signal_group
+from tests.bench.processes.server import ServerFailed, wait_ready
 
 START_SECONDS: Final = 600.0  # vLLM compiles at its start
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sluice import contract
-from tests.bench.server import free_ports
+from tests.bench.processes.server import free_ports
 from tests.bench.serving.server import Command
 from tests.bench.throughput.side_vllm import KV_GIBIBYTES
 from tests.bench.throughput.sides import every_core, vllm_python

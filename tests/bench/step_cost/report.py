@@ -4,7 +4,6 @@ Rounds of the memory probe and of a few steps take turns, so that other load on 
 medians of the rounds are compared, and the lower quartiles are given beside them. `python -m tests.bench step-cost`.
 """
 
-import gc
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from sluice_engine.backend.resources import processors
-from sluice_engine.backend.runner import Runner
-from sluice_engine.config import engine_options
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.pulled import pull
-from tests.bench.row import Report, Row, at_most
+from tests.bench.report.row import Report, Row, at_most
 from tests.bench.step_cost.decoding import Decoding, weight_bytes
+from tests.bench.step_cost.engine import decoding_engine
 from tests.bench.step_cost.memory_rate import MemoryRate
 
 MOST_RATIO: Final = {1: 1.15, 4: None, 16: 1.3}  # step over the memory bound, by streams; None: recorded only
@@ -52,7 +50,7 @@ def report(_out: Path, say: Callable[[str], None]) -> Report:
     say("SmolLM2-135M in the engine's loop")
     folder = pull("smollm2")
     threads = processors()
-    engine = _engine(folder, threads)
+    engine = decoding_engine(folder, threads, max(MOST_RATIO))
     if "decoder" not in type(engine.model.module.forward).__module__:
         return Report([Row("SmolLM2", failed="the compiled decoder does not run it: see the log")])
     rounds = measure(engine, weight_bytes(folder, engine), threads, say)
@@ -80,30 +78,6 @@ def measure(
                     after = memory.copied(PASSES)
                     rounds.append(Round(steps.seconds, steps.bytes_read, (copied + after) / 2, read))
     return found
-
-
-def _engine(folder: Path, threads: int) -> EngineLoop:
-    streams = max(MOST_RATIO)
-    options = engine_options(
-        model=str(folder),
-        served_name="smollm2",
-        threads=threads,
-        max_num_seqs=streams,
-        max_model_length=1024,
-        kv_size=512 << 20,  # all streams to their end, in float32 too
-        speculation="off",
-        concurrency_min=streams,
-        concurrency_max=streams,
-        itl_target=NO_TARGET,
-        ttft_target=NO_TARGET,
-    )
-    engine = EngineLoop(options)
-    if isinstance(engine.runner, Runner):
-        for tensor in engine.runner.cache.tensors:
-            tensor.zero_()  # allocates the pages, which a server does once
-    gc.collect()
-    gc.freeze()  # as the engine does after its start
-    return engine
 
 
 def _rows(streams: int, rounds: Sequence[Round]) -> list[Row]:

@@ -23,7 +23,7 @@ import aiohttp
 
 from sluice import contract
 from sluice_engine.pulled import pull
-from tests.bench.server import served
+from tests.bench.processes.server import served
 
 STREAMS, REPETITIONS, TOKENS = 8, 40, 8
 STREAM_TOKENS: Final = 900

@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.bench import show
+from tests.bench.report import show
 from tests.bench.throughput.measure import LOAD_64, ROUNDS, SPREAD_192, measure
 from tests.bench.throughput.sides import SIDES
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tests.bench.row import Row, at_least
+from tests.bench.report.row import Row, at_least
 from tests.bench.throughput.compare import Outcome
 from tests.bench.throughput.tokens import Agreement
 

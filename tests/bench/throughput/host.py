@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.bench.process_group import last_words, signal_group
+from tests.bench.processes.process_group import last_words, signal_group
 from tests.bench.throughput.load import Load
 from tests.bench.throughput.worker import Setup
 

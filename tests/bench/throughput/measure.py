@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.bench import processor
-from tests.bench.row import Report, Row
+from tests.bench.report import processor
+from tests.bench.report.row import Report, Row
 from tests.bench.throughput import bars, plot, tokens
 from tests.bench.throughput.compare import Outcome, interleave
 from tests.bench.throughput.host import WorkerFailed, worker

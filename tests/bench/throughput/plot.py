@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench import figure
+from tests.bench.report import figure
 from tests.bench.throughput.compare import Outcome
 
 LABEL = 20  # characters per line of a bar's label, so that five bars fit side by side

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.bench.deciding import calls, slowest, usual
+from tests.bench.scheduling.deciding import calls, slowest, usual
 from tests.operator.autoscaler.fleet import Story
 
 MOST_CALLS = 6_000  # 64 replicas; 4,700 take 3 ms of a processor

@@ -1,6 +1,6 @@
 """Host time of a step outside the model: planning, preparing tensors, settling, with the real scheduler and builder.
 
-`python -m tests.bench.host_time` prints one line. 256 requests decode; the tokens are made up, and nothing is computed.
+`python -m tests.bench.scheduling.host_time` prints one line. 256 requests decode; the tokens are made up, and nothing is computed.
 Prompts have the lengths of engine_load_64. The worst case is recorded too: prompts of one length, so that all streams
 fill a block in the same step.
 """
@@ -21,8 +21,8 @@ from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
 from sluice_perfmodel.step_time import StepTimeModel
-from tests.bench import figure
-from tests.bench.row import Report, Row, at_most
+from tests.bench.report import figure
+from tests.bench.report.row import Report, Row, at_most
 from tests.bench.throughput.load import read
 
 MOST_P50_MS, MOST_P99_MS, MOST_QUEUE_RATIO = 1.0, 2.0, 1.1

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import mean
 
 from sluice_perfmodel.step_time import StepTimeModel
-from tests.bench import figure
-from tests.bench.row import Report, Row, at_least
-from tests.bench.virtual import HELD_OUT, Result, System, arrivals, run, step_model
+from tests.bench.report import figure
+from tests.bench.report.row import Report, Row, at_least
+from tests.bench.scheduling.virtual import HELD_OUT, Result, System, arrivals, run, step_model
 
 SEEDS = (4, 5, 6)
 REQUESTS = 600

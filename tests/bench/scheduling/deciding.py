@@ -17,7 +17,7 @@ from sluice_operator.autoscaler.settings import LAW
 from sluice_operator.autoscaler.values import Observed
 from sluice_perfmodel.shadow_queues import LOADS
 from sluice_perfmodel.step_time import StepTimeModel
-from tests.bench.row import Report, at_most
+from tests.bench.report.row import Report, at_most
 from tests.counting import count_calls
 from tests.operator.autoscaler.fleet import Engine, Story, spec
 

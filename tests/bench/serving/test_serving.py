@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.server import ServerFailed, free_ports
+from tests.bench.processes.server import ServerFailed, free_ports
 from tests.bench.serving.report import Found, rows
 from tests.bench.serving.server import Command, started
 

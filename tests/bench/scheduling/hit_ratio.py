@@ -16,10 +16,10 @@ from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
-from tests.bench import figure
-from tests.bench.row import Report, Row
+from tests.bench.report import figure
+from tests.bench.report.row import Report, Row
 
-TRACE = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "mooncake_conversation.jsonl.gz"
+TRACE = Path(__file__).parents[3] / "operator" / "sluice_sim" / "data" / "mooncake_conversation.jsonl.gz"
 BLOCK_SIZE = 512  # tokens, as in the trace
 CAPACITIES = (0.05, 0.20, 0.50)  # shares of the trace's unique blocks
 MOST_APART = 0.02

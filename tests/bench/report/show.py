@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from sluice_sim.benchmark.run.provenance import MARK, footnote
-from tests.bench import measured_code, processor
-from tests.bench.row import Report, Row
+from tests.bench.report import measured_code, processor
+from tests.bench.report.row import Report, Row
 
 Say = Callable[[str], None]
 FILE_WIDTH = 160  # characters, if the output is no terminal

@@ -10,10 +10,10 @@ from sluice_engine.control.limit_controller import LimitController
 from sluice_engine.limits import Limits
 from sluice_engine.request import Request
 from sluice_engine.scheduler import Scheduler, SchedulerConfig
-from tests.bench import figure
-from tests.bench.row import Report, at_most
+from tests.bench.report import figure
+from tests.bench.report.row import Report, at_most
 
-LENGTHS = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "azure2023_conv.csv.gz"
+LENGTHS = Path(__file__).parents[3] / "operator" / "sluice_sim" / "data" / "azure2023_conv.csv.gz"
 CONCURRENCY = 64
 BLOCK_SIZE = 16
 MOST_PERCENT = 4.0

@@ -14,10 +14,10 @@ from pathlib import Path
 from sluice.bench import BenchError, Load, Prompt, Report, run
 from sluice_engine import tiny
 from sluice_engine.tiny import corpus
-from tests.bench.row import Report as Found
-from tests.bench.row import Row as Line
-from tests.bench.row import at_least
-from tests.bench.server import ServerFailed, served
+from tests.bench.processes.server import ServerFailed, served
+from tests.bench.report.row import Report as Found
+from tests.bench.report.row import Row as Line
+from tests.bench.report.row import at_least
 
 LEAST_RATIO = 3.0
 THREADS = 1  # of torch; the HTTP process and the client use the other core, and a second thread would compete with them

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sluice_engine import LLM, SamplingParams
-from tests.bench.row import Report, Row, at_least
+from tests.bench.report.row import Report, Row, at_least
 from tests.bench.throughput.llama import ensure
 
 MODES = ("off", "on", "auto")

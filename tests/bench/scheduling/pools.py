@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 
-from tests.bench import figure
-from tests.bench.goodput import REQUESTS, fixed
-from tests.bench.row import Report, Row, at_least, at_most
-from tests.bench.virtual import HELD_OUT, TUNED_ON, Result, arrivals, run, step_model
+from tests.bench.report import figure
+from tests.bench.report.row import Report, Row, at_least, at_most
+from tests.bench.scheduling.goodput import REQUESTS, fixed
+from tests.bench.scheduling.virtual import HELD_OUT, TUNED_ON, Result, arrivals, run, step_model
 
 RATE, CHUNK = 3.0, 2048  # requests per second, more than the pools can hold; tokens
 LEAST_PREEMPTED = 10.0  # per cent of requests, by optimistic admission: otherwise the pool is not small

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.bench import processor
+from tests.bench.report import processor
 
 OURS, PEER, DOT, TARGET = "#1f6f8b", "#b8c4cc", "#222222", "#c0392b"
 INCHES, DPI = (9.0, 4.5), 110

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.bench import figure, measured_code, show
-from tests.bench.row import Report, Row, at_least, at_most
-from tests.bench.show import Part, Say
+from tests.bench.report import figure, measured_code, show
+from tests.bench.report.row import Report, Row, at_least, at_most
+from tests.bench.report.show import Part, Say
 
 
 def part(name: str, *rows: Row) -> Part:
@@ -95,5 +95,5 @@ def test_the_digest_of_the_code_changes_with_what_is_measured(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["bench.json", "behind.json", "fidelity.json"])
 def test_committed_results_say_which_code_measured_them(name: str) -> None:
-    found = json.loads((Path(__file__).parent / "results" / name).read_text())["code"]
+    found = json.loads((Path(__file__).parents[1] / "results" / name).read_text())["code"]
     assert len(found["digest"]) == 20 and found["commit"]

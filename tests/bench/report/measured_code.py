@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sluice_sim.benchmark.run.provenance import commit, digest_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MEASURED = ("engine", "kernels/sluice_kernels", "operator/sluice", "operator/sluice_law", "operator/sluice_operator")
 
 

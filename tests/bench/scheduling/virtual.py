@@ -20,8 +20,8 @@ from sluice_engine.scheduler import Outcome, Scheduler, SchedulerConfig, advance
 from sluice_perfmodel.settings import PERFMODEL
 from sluice_perfmodel.step_time import StepTimeModel
 
-LENGTHS = Path(__file__).parents[2] / "operator" / "sluice_sim" / "data" / "azure2023_conv.csv.gz"
-PROFILE = Path(__file__).parents[1] / "data" / "profile_sageserve_llama31_8b_tp2.csv.gz"
+LENGTHS = Path(__file__).parents[3] / "operator" / "sluice_sim" / "data" / "azure2023_conv.csv.gz"
+PROFILE = Path(__file__).parents[2] / "data" / "profile_sageserve_llama31_8b_tp2.csv.gz"
 MAX_MODEL_LENGTH = 8192
 TUNED_ON = slice(0, 2000)  # rows of the trace that constants of the engine were chosen on
 HELD_OUT = slice(9683, 19366)  # the second half: no constant was chosen on it

@@ -15,7 +15,7 @@ from tests.bench.throughput.sides import SIDES, Side
 from tests.bench.throughput.worker import Setup
 from tests.engine.families import SMALL
 
-ECHO = "tests.bench.side_echo"
+ECHO = "tests.bench.throughput.side_echo"
 SETUP = Setup("model", "float32", 1, 64)
 LOAD = Load("four", ((1, 2), (3, 4), (5, 6), (7, 8)), (3, 1, 2, 4))
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sluice_perfmodel.step_time import StepWork
-from tests.bench.goodput import OURS, fixed
-from tests.bench.virtual import PROFILE, arrivals, run, step_model
+from tests.bench.scheduling.goodput import OURS, fixed
+from tests.bench.scheduling.virtual import PROFILE, arrivals, run, step_model
 
 MODEL = step_model()
 

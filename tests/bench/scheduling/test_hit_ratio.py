@@ -1,6 +1,6 @@
 """The prefix cache against an independent LRU over a real trace."""
 
-from tests.bench import hit_ratio
+from tests.bench.scheduling import hit_ratio
 
 
 def test_the_hit_ratio_is_an_lrus_at_every_capacity() -> None:
