@@ -70,8 +70,8 @@ COMPILE = $(VENV)-lock/bin/pip-compile --quiet pyproject.toml -c .ci/constraints
 lock:
 	$(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/pip install --quiet --disable-pip-version-check pip-tools==7.6.2
-	$(COMPILE) --extra operator --extra otel --output-file .ci/operator.lock
-	$(COMPILE) --extra engine --extra gguf --extra otel --unsafe-package torch --output-file .ci/engine.lock
+	$(COMPILE) --extra operator --extra otel --extra image --output-file .ci/operator.lock
+	$(COMPILE) --extra engine --extra gguf --extra otel --extra image --unsafe-package torch --output-file .ci/engine.lock
 	$(COMPILE) --only-build-deps --build-deps-for wheel --output-file .ci/build.lock
 	sed -i '/^torch==/,$$d' .ci/engine.lock
 	sed -i '1i # Written by make lock from .ci/constraints.txt.' .ci/operator.lock .ci/engine.lock .ci/build.lock

@@ -194,8 +194,13 @@ LONG = replace(MANY, rows=((0, 120), (3, 110), (60, 1)))
 # The last layer has nine rows, which each of eight threads normalises for itself: more than there are tokens.
 FEW = replace(MANY, rows=((0, 17),), hidden=512, inner=16, heads=1, kv_heads=1, dim=16)
 
+# The last thread sits out the first layer where there are at most sixteen tokens.
+JOINED = replace(MANY, rows=((9, 1), (3, 2), (60, 1), (20, 1)))
 
-@pytest.mark.parametrize("case", [MANY, LONG, FEW], ids=["many rows", "long chunks", "few wanted rows"])
+
+@pytest.mark.parametrize(
+    "case", [MANY, LONG, FEW, JOINED], ids=["many rows", "long chunks", "few wanted rows", "few tokens"]
+)
 def test_any_number_of_threads_gives_the_same(library: Path, case: Case) -> None:
     want = plain_logits(case)
     for threads in (1, 2, 3, 8):
