@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[2]
 class Settings:
     """`build` gets `-t NAME -f DOCKERFILE .`, `load` gets NAME, `outage` gets `stop` or `start` and a component's name.
 
-    All three are commands as lists; an empty `outage` means that there is none. The components are kube-apiserver and kubelet. `run` names this run. A continued run
-    finds what an earlier one has left. The API server is away for `away_seconds` in the longest story.
+    All three are commands as lists; an empty `outage` means that there is none. The components are kube-apiserver and
+    kubelet. `run` names this run. A continued run finds what an earlier one has left. The API server is away for
+    `away_seconds` in the longest story.
     """
 
     build: tuple[str, ...]
