@@ -74,8 +74,12 @@ class Lease:
             descriptor = os.open(self._file(generation), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
         except FileExistsError:
             return False
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(self._content())
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self._content())
+        except OSError:  # without room for it, the file has no owner, and the next attempt would wait until it expires
+            self._file(generation).unlink(missing_ok=True)
+            raise
         self._generation, self._renewed_at = generation, self._clock()
         for older in self._generations():
             if older < generation:

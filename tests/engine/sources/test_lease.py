@@ -1,5 +1,6 @@
 """The lease of a download, with injected clocks that differ: one owner at a time, and a dead one is replaced."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,20 @@ def test_a_released_lease_is_free_at_once(tmp_path: Path) -> None:
     assert owner.try_acquire() and not waiter.try_acquire()
     owner.release()
     assert waiter.try_acquire() and not owner.try_acquire()
+
+
+def test_a_lease_that_there_is_no_room_for_is_free_at_once_when_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Lease) -> bytes:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    owner, _, waiter, _ = two(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Lease, "_content", full)
+        with pytest.raises(OSError, match="No space left"):
+            owner.try_acquire()
+    assert waiter.try_acquire()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
