@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS: Final = 30.0
 _CRD_SECONDS: Final = 5.0
+_KOPF_WATCHES: Final = "kopf._cogs.clients.watching"  # logger; its lines have level DEBUG
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,19 @@ class Watches:
 
 def main(settings: Settings) -> int:
     """Run until a signal or a fault and return the exit code."""
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    limit_kopf_logs()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(run(settings))
     except (ClusterError, OSError) as error:
         log.error("%s", error)
         return contract.EXIT_FAILED
+
+
+def limit_kopf_logs() -> None:
+    """Log warnings of Kopf only, and at the level of this process when its watches begin, end or lose their version."""
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger(_KOPF_WATCHES).setLevel(logging.getLogger().level)
 
 
 async def run(settings: Settings) -> int:

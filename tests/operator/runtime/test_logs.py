@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kopf._cogs.clients import watching
 from typer.testing import CliRunner
 
 from sluice import contract, logs
@@ -18,6 +19,7 @@ from sluice.logs import FIELDS, JsonLines, LogSettings, TextLines, component
 from sluice_operator.autoscaler.values import Decision, Reason
 from sluice_operator.cluster.client import Key
 from sluice_operator.reconcile.reconciler import log_decision
+from sluice_operator.runtime.process import limit_kopf_logs
 from sluice_operator.runtime.workqueue import Workers
 from tests.operator.fake_cluster import KEY, cluster_with, operator
 
@@ -29,6 +31,26 @@ def root() -> Iterator[logging.Logger]:
     yield logger
     logger.handlers[:] = before[0]
     logger.setLevel(before[1])
+
+
+@pytest.fixture
+def kopf_logs(root: logging.Logger) -> Iterator[logging.Logger]:
+    """The logger of Kopf's watches, whose level and that of Kopf are restored."""
+    both = logging.getLogger("kopf"), watching.logger
+    before = [logger.level for logger in both]
+    yield watching.logger
+    for logger, level in zip(both, before, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+def test_of_kopf_only_its_watches_are_logged_below_a_warning(
+    root: logging.Logger, kopf_logs: logging.Logger, level: int
+) -> None:
+    root.setLevel(level)
+    limit_kopf_logs()
+    assert kopf_logs.isEnabledFor(logging.DEBUG) == (level == logging.DEBUG)
+    assert not logging.getLogger("kopf.objects").isEnabledFor(logging.INFO)
 
 
 def line(**extra: Any) -> dict[str, Any]:
