@@ -11,12 +11,47 @@ from e2e.framework import manifests
 from e2e.framework.cluster import CUSTOM, Cluster, Object, is_ready, name_of, say, wait_for
 from e2e.framework.operator_pod import Operator
 from sluice import contract
+from sluice_operator.cluster.kinds import path
+from tests.kube.child_state import CHILDREN, state_of
 
 RESTORED = 30.0  # seconds within which the operator restores what was changed by hand
 FLIPS = 100
 MOST_ROLLOUTS = 30  # of FLIPS
 KEYS = ("e2e-key-before-the-rotation", "e2e-key-after-the-rotation")
 KUBELET_SYNC = 100.0  # seconds: the kubelet updates a volume within one and a half of its sync periods of 60 s
+ASLEEP: Object = {"scaling": {"mode": "External"}, "replicas": 0}
+RICH: Object = {
+    "kvCache": {"memoryPercent": 70},
+    "scheduling": {"policy": "fair", "maxNumSeqs": 16},
+    "resources": {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+    "template": {
+        "annotations": {"example.com/team": "chat"},
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "example.com/reserved", "operator": "Exists"}],
+        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.invalid"}],
+        "volumes": [{"name": "scratch", "emptyDir": {}}],
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    },
+}
+TURNS: dict[str, tuple[Object, Object]] = {  # the specs A and B of each resource
+    "turned-engine": ({}, {"engine": manifests.engine(**RICH)}),
+    "turned-source": (
+        {"auth": {"apiKeysSecretRef": {"name": "keys"}}},
+        {
+            "model": {
+                "uri": "s3://bucket/folder",
+                "servedName": "turned-source",
+                "credentialsSecretRef": {"name": "bucket"},
+                "cache": {"claim": "models"},
+            }
+        },
+    ),
+    "turned-rollout": (
+        {"rollout": {"maxSurge": 2, "maxUnavailable": 1, "drainSeconds": 40}, "admission": {"mode": "Off"}},
+        {"slo": {"ttftMilliseconds": 700, "itlMilliseconds": 30}, "admission": {"mode": "Fixed"}},
+    ),
+}
+REST = 6  # looks at the children, a second apart, that show no difference
 ASK = """
 import urllib.error, urllib.request
 request = urllib.request.Request("http://127.0.0.1:8000/v1/models", headers={"Authorization": "Bearer " + %r})
@@ -138,6 +173,61 @@ def test_row_api_keys_are_rotated_without_a_restart_and_missing_ones_fail_closed
     [after] = [each for each in cluster.pods("keyed") if is_ready(each)]
     assert [restarts(each) for each in (after, pod)] == [restarts(pod)] * 2
     assert after["metadata"]["uid"] == pod["metadata"]["uid"]
+
+
+def test_row_a_changed_to_b_equals_a_fresh_b_and_changed_back_equals_a(cluster: Cluster, operator: Operator) -> None:
+    first = turned(cluster, 0)
+    changed = turned(cluster, 1)
+    back = turned(cluster, 0)
+    old = uids(cluster)
+    cluster.kubectl("delete", "llmd", *TURNS, "--timeout=60s")
+    wait_for("their children are gone", lambda: not any(children(cluster, uid) for uid in old), timeout=60)
+    fresh = turned(cluster, 1)
+    cluster.kubectl("delete", "llmd", *TURNS, "--wait=false")
+    assert all(first[name] != changed[name] for name in TURNS)
+    assert back == first
+    assert changed == fresh
+
+
+def turned(cluster: Cluster, turn: int) -> dict[str, Object]:
+    """The state of each resource of TURNS, once all have that spec and their children rest."""
+    cluster.apply(*(manifests.llm_deployment(name, **ASLEEP, **specs[turn]) for name, specs in TURNS.items()))
+    seen: list[dict[str, Object]] = []
+
+    def is_observed(name: str) -> bool:
+        resource = cluster.resource(name) or {}
+        return resource.get("status", {}).get("observedGeneration") == resource["metadata"]["generation"]
+
+    def at_rest() -> dict[str, Object] | None:
+        if not all(map(is_observed, TURNS)):
+            return None
+        seen.append({name: state(cluster, name) for name in TURNS})
+        return seen[-1] if seen[-REST:] == [seen[-1]] * REST else None
+
+    return wait_for(f"{len(TURNS)} resources rest with spec {'AB'[turn]}", at_rest, timeout=60)
+
+
+def uids(cluster: Cluster) -> list[str]:
+    """The uid of each resource of TURNS."""
+    return [(cluster.resource(name) or {})["metadata"]["uid"] for name in TURNS]
+
+
+def children(cluster: Cluster, uid: str) -> list[Object]:
+    """Every object of the namespace whose owner has that uid."""
+    found = ((kind, cluster.get(path(kind, cluster.namespace)) or {}) for kind in CHILDREN)
+    objects = ({"kind": kind} | each for kind, listed in found for each in listed["items"])
+    return [each for each in objects if uid in (o["uid"] for o in each["metadata"].get("ownerReferences") or ())]
+
+
+def state(cluster: Cluster, name: str) -> Object:
+    """The children of a resource, without what differs between it and another one of its name."""
+    uid = (cluster.resource(name) or {})["metadata"]["uid"]
+    found = children(cluster, uid)
+    pods = [each["spec"]["template"]["spec"] for each in found if each["kind"] == "Deployment"]
+    secrets = {
+        volume["secret"]["secretName"] for pod in pods for volume in pod["volumes"] if volume["name"] == "admin-token"
+    }
+    return state_of(found, dict.fromkeys(secrets, "SECRET") | {uid: "UID"})
 
 
 def wait_for_reason(cluster: Cluster, name: str, reason: str) -> Object:

@@ -5,8 +5,6 @@ The operator reads from its cache, as in production; the user of a world and its
 """
 
 import asyncio
-import copy
-import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -29,24 +27,15 @@ from sluice_operator.render import names
 from sluice_operator.runtime.process import _list
 from sluice_operator.settings import NetworkPeers, Settings
 from tests.kube.api_server import TOKEN, ApiServer
+from tests.kube.child_state import CHILDREN, state_of
 from tests.kube.watched_cache import KINDS, Streams, WatchedCache, WatchedReconciler, streams
 from tests.operator.fake_cluster import KEY_OF_OPERATOR, Clock, Engines, Killed
 
-CHILDREN: Final = (
-    "ConfigMap",
-    "Deployment",
-    "NetworkPolicy",
-    "PodDisruptionBudget",
-    "Secret",
-    "Service",
-    "ServiceAccount",
-)
 PASSES: Final = 6  # until a changed spec is carried out; the test of the fixpoint shows that it suffices
 PASS_SECONDS: Final = 60.0  # between two passes, so that the windows of the law end
 INTERVAL: Final = 5.0  # seconds between two passes without an event
 RESTORED: Final = 30.0  # seconds within which a child is restored
 STALE: Final = (404, 409)  # answers to a write that was judged by an old state; the next pass repeats it
-_VOLATILE: Final = ("creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "uid")
 
 
 class KillableClient(KubeClient):
@@ -197,20 +186,14 @@ class World:
         return {f"{each['kind']} {each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
 
     async def state(self) -> dict[str, Object]:
-        """Every child by kind and name, without what differs between any two resources.
-
-        The sentinel of a Secret is left out: an operator that is killed before it makes one leaves none behind.
-        """
+        """Every child by kind and name, without what differs between any two resources."""
         resource = await self.reader.get(contract.KIND, self.namespace, "chat")
         if resource is None:
             raise LookupError("the resource is gone")
         uid = str(resource["metadata"]["uid"])
         token = derive(KEY_OF_OPERATOR, uid)
         secret = names.admin_secret("chat", token)
-        bare = json.dumps([_bare(each) for each in await self._objects(CHILDREN) if not _is_sentinel(each)])
-        for mine, neutral in ((secret, "SECRET"), (uid, "UID"), (self.namespace, "NAMESPACE")):
-            bare = bare.replace(mine, neutral)
-        return {f"{each['kind']} {each['metadata']['name']}": each for each in json.loads(bare)}
+        return state_of(await self._objects(CHILDREN), {secret: "SECRET", uid: "UID", self.namespace: "NAMESPACE"})
 
     async def _objects(self, kinds: tuple[str, ...]) -> list[Object]:
         lists = await asyncio.gather(*(self.reader.list(kind, self.namespace, {}) for kind in kinds))
@@ -220,26 +203,6 @@ class World:
 def document(spec: Object, name: str = "chat") -> Object:
     """An LLMDeployment as a user writes it."""
     return {"apiVersion": contract.API_VERSION, "kind": contract.KIND, "metadata": {"name": name}, "spec": spec}
-
-
-def _is_sentinel(thing: Object) -> bool:
-    owners = thing["metadata"].get("ownerReferences") or ()
-    return thing["kind"] == "ConfigMap" and any(each["kind"] == "Secret" for each in owners)
-
-
-def _bare(thing: Object) -> Object:
-    """An object without versions, times and the data that derive from the uid."""
-    thing = copy.deepcopy(thing)
-    thing["metadata"].get("annotations", {}).pop(contract.ANNOTATION_TEMPLATE, None)  # digests the Secret's name too
-    for name in _VOLATILE:
-        thing["metadata"].pop(name, None)
-    if thing["kind"] == "Secret":
-        thing.pop("data")
-    if thing["kind"] == "Service":  # addresses that the API server assigns
-        for name in ("clusterIP", "clusterIPs"):
-            if thing["spec"].get(name, "None") not in ("None", ["None"]):
-                del thing["spec"][name]
-    return thing
 
 
 def in_worlds(server: ApiServer, story: Callable[[Callable[[], World]], Awaitable[None]]) -> None:
