@@ -1,19 +1,21 @@
 """Part 3, continued: thousands of requests while the API server is saturated or away and an engine is full; none fails.
 
 The API server is away for AWAY seconds (600), in which the load of another engine exceeds what it can serve. Before that, the
-operators' watches fall silent, and the node is lost. Takes a third of an hour.
+operators' watches fall silent or lose their version, and the node is lost. Takes a third of an hour.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from e2e.framework import busy, flood, jobs, manifests, reach, wire
 from e2e.framework.busy import NAME, Fleet
-from e2e.framework.cluster import Cluster, Object, is_ready, name_of, run, say, wait_for
+from e2e.framework.cluster import CUSTOM, Cluster, Object, is_ready, name_of, run, say, wait_for
 from e2e.framework.disruption import free_nodes
-from e2e.framework.operator_pod import Operator
+from e2e.framework.operator_pod import CRD, Operator
 from e2e.framework.settings import Settings
 from sluice import contract
 from tests.acceptance import LASTED
@@ -28,6 +30,7 @@ AFTER = 60.0  # seconds that the loads go on: the node is marked as not ready me
 STALL = 75.0  # seconds until silent watches are noticed
 START = 30.0  # seconds for another process to lead and act
 HIDDEN = "hidden"  # the resource whose change no watch tells of
+GONE = f"Restarting the watch-stream for {contract.PLURAL}"  # Kopf's words for a 410
 LOST = "lost"  # the resource whose node falls silent
 MOST = 2  # its replicas
 TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -46,6 +49,31 @@ def test_row_a_change_that_silent_watches_hide_is_made_in_time_or_the_operator_s
             cluster.patch("llmd", HIDDEN, {"spec": {"engine": {"template": {"nodeSelector": {"disk": "fast"}}}}})
             wait_for("the change is made", lambda: placed(cluster) == {"disk": "fast"}, timeout=STALL + START)
             say(f"restarts of the operators: {operator.restarts()}")
+    finally:
+        cluster.kubectl("delete", "llmd", HIDDEN, "--timeout=100s")
+
+
+def test_row_a_change_is_made_although_the_api_server_no_longer_has_the_version_of_the_watches(
+    cluster: Cluster, operator: Operator, settings: Settings
+) -> None:
+    """The API server forgets the versions of a kind when its CRD changes. The watches end before they show the change."""
+    cluster.apply(manifests.llm_deployment(HIDDEN, scaling={"mode": "External"}, replicas=0))
+    wait_for("a Deployment without a pod", lambda: cluster.deployment(HIDDEN), timeout=60)
+    try:
+        with wire.before(cluster, operator, settings.image("engine")):
+            wire.stall(cluster)
+            version = (cluster.resource(HIDDEN) or {})["metadata"]["resourceVersion"]
+            cluster.patch("llmd", HIDDEN, {"spec": {"engine": {"template": {"nodeSelector": {"disk": "large"}}}}})
+            with described(cluster):
+                wait_for("the version is gone", lambda: '"code":410' in watched_from(cluster, version), timeout=60)
+                assert GONE not in operator.logs()
+                assert placed(cluster) == {}
+                wire.cut(cluster)
+                began = time.monotonic()
+                wait_for("the operator is refused the version", lambda: GONE in operator.logs(), timeout=STALL)
+                left = STALL - (time.monotonic() - began)
+                wait_for("the change is made", lambda: placed(cluster) == {"disk": "large"}, timeout=left, every=0.2)
+            assert operator.restarts() == 0
     finally:
         cluster.kubectl("delete", "llmd", HIDDEN, "--timeout=100s")
 
@@ -164,6 +192,30 @@ def is_settled(fleet: Fleet) -> bool:
 def engines(fleet: Fleet) -> list[Object]:
     """The pods of both resources."""
     return [*fleet.cluster.pods(FULL), *fleet.cluster.pods(NAME)]
+
+
+@contextmanager
+def described(cluster: Cluster) -> Iterator[None]:
+    """The CRD with another description of the resource, until the block ends."""
+    where = "/spec/versions/0/schema/openAPIV3Schema/description"
+    crd = cluster.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}") or {}
+    before = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"]
+
+    def describe(text: str) -> None:
+        patch = json.dumps([{"op": "replace", "path": where, "value": text}])
+        run("kubectl", "patch", "crd", CRD, "--type=json", "-p", patch)
+
+    describe(f"{before} Its versions were forgotten.")
+    try:
+        yield
+    finally:
+        describe(before)
+
+
+def watched_from(cluster: Cluster, version: str) -> str:
+    """What a watch of the resources from a version shows within a second."""
+    where = f"{CUSTOM}/namespaces/{cluster.namespace}/{contract.PLURAL}"
+    return cluster.text(f"{where}?watch=true&timeoutSeconds=1&resourceVersion={version}") or ""
 
 
 def staying(cluster: Cluster) -> set[str]:

@@ -1,4 +1,4 @@
-"""A pod between the operators and the API server (inpod/wire.py), which can make all their watches silent."""
+"""A pod between the operators and the API server (inpod/wire.py), which can make all their watches silent, and end them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from e2e.framework import manifests
 from e2e.framework.cluster import Cluster, Object, is_ready, say, wait_for
 from e2e.framework.operator_pod import Operator
-from sluice import contract
+from sluice import contract, logs
 
 NAME = "wire"
 PORT, TARGET = 443, 6443
@@ -16,7 +16,7 @@ WATCHES = 8  # kinds that the leading operator watches
 
 @contextmanager
 def before(cluster: Cluster, operator: Operator, image: str) -> Iterator[None]:
-    """The operators reach the API server through the pod, until the block ends."""
+    """The operators reach the API server through the pod and log all that they do, until the block ends."""
     pod = manifests.program_pod(NAME, image, "wire.py")
     pod["metadata"]["labels"] = {"app": NAME}
     service: Object = {
@@ -32,7 +32,7 @@ def before(cluster: Cluster, operator: Operator, image: str) -> Iterator[None]:
         with operator.with_template(_template(address)):
             yield
     finally:
-        cluster.kubectl("delete", f"pod/{NAME}", f"service/{NAME}", "--wait=false")
+        cluster.kubectl("delete", f"pod/{NAME}", f"service/{NAME}")
 
 
 def stall(cluster: Cluster) -> None:
@@ -41,8 +41,14 @@ def stall(cluster: Cluster) -> None:
     say(f"{_asked(cluster, 'stall')} connections are silent")
 
 
+def cut(cluster: Cluster) -> None:
+    """The silent watches end, without what has come on them, and others are not silent."""
+    say(f"{_asked(cluster, 'cut')} connections were silent and are closed")
+
+
 def _template(address: str) -> Object:
     environment = {"KUBERNETES_SERVICE_HOST": HOST, "KUBERNETES_SERVICE_PORT": str(PORT)}
+    environment[logs.ENV_LEVEL] = "debug"
     container = {"name": "operator", "env": [{"name": name, "value": value} for name, value in environment.items()]}
     return {"spec": {"hostAliases": [{"ip": address, "hostnames": [HOST]}], "containers": [container]}}
 

@@ -2,7 +2,8 @@
 
 A client sends nothing on the connection of a watch, so these fall silent and others do not. Port 6443 takes the connections;
 port 8001 answers GET /quiet with the number of open connections on which the client has sent nothing for QUIET_SECONDS, and
-GET /stall in the same way, but from then on those stay silent.
+GET /stall in the same way, but from then on those stay silent. GET /cut ends that: it closes them, and what came on them is
+lost.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ class Wire:
     def __init__(self) -> None:
         self.sent_at: dict[object, float] = {}
         self.stalls = False
+        self.cut = asyncio.Event()
 
     @property
     def quiet(self) -> int:
@@ -45,7 +47,8 @@ class Wire:
         async def answered() -> None:
             while data := await upstream.read(BYTES):
                 if self.stalls and self._is_quiet(connection):
-                    await asyncio.Event().wait()
+                    await self.cut.wait()
+                    break
                 writer.write(data)
                 await writer.drain()
 
@@ -64,6 +67,9 @@ class Wire:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             request = await reader.readuntil(b"\r\n\r\n")
             self.stalls |= request.startswith(b"GET /stall ")
+            if request.startswith(b"GET /cut "):
+                self.stalls = False
+                self.cut.set()
             body = str(self.quiet).encode()
             writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
             await writer.drain()
