@@ -16,9 +16,15 @@ typedef float NAME(v4) __attribute__((vector_size(16)));
 static INLINE V NAME(load)(const void *from, int64_t index, int bf16) {
     V out;
     if (bf16) {
+#if LANES == 16 /* GCC 12 would widen each half and join them */
+        __m256i half;
+        memcpy(&half, (const uint16_t *)from + index, sizeof half);
+        const NAME(words) wide = (NAME(words))_mm512_cvtepu16_epi32(half) << 16;
+#else
         NAME(halves) half;
         memcpy(&half, (const uint16_t *)from + index, sizeof half);
-        NAME(words) wide = __builtin_convertvector(half, NAME(words)) << 16;
+        const NAME(words) wide = __builtin_convertvector(half, NAME(words)) << 16;
+#endif
         memcpy(&out, &wide, sizeof out);
     } else {
         memcpy(&out, (const float *)from + index, sizeof out);

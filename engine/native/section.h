@@ -46,7 +46,9 @@ static void NAME(run_tile)(const struct work *work, const struct layer *layer, c
 #endif
 #ifdef PAIRS
     if (work->bf16 && work->dim % 32 == 0) {
-        if (work->int8_cache)
+        if (work->int8_cache && work->dim == 64)
+            NAME(pair_body)(work, layer, tile, 64, 1);
+        else if (work->int8_cache)
             NAME(pair_body)(work, layer, tile, (int)work->dim, 1);
         else if (work->dim == 64)
             NAME(pair_body)(work, layer, tile, 64, 0);

@@ -33,11 +33,27 @@ static INLINE float NAME(scale_of)(const char *entry, int dim) {
     return scale;
 }
 
+/* LANES bytes as floats. GCC 12 converts vectors of bytes one by one. */
+static INLINE V NAME(widen_bytes)(const char *from) {
+#if LANES == 16
+    __m128i narrow;
+    memcpy(&narrow, from, sizeof narrow);
+    const NAME(ints) wide = (NAME(ints))_mm512_cvtepi8_epi32(narrow);
+#elif LANES == 8
+    int64_t narrow;
+    memcpy(&narrow, from, sizeof narrow);
+    const NAME(ints) wide = (NAME(ints))_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(narrow));
+#else
+    NAME(octets) narrow;
+    memcpy(&narrow, from, sizeof narrow);
+    const NAME(ints) wide = __builtin_convertvector(narrow, NAME(ints));
+#endif
+    return __builtin_convertvector(wide, V);
+}
+
 /* Elements [d, d + LANES) of an entry of the cache, of 8-bit integers or of the model's type. */
 static INLINE V NAME(load_entry)(const char *entry, int d, const int dim, int bf16, int int8) {
-    NAME(octets) narrow;
-    if (!int8)
-        return NAME(load)(entry, d, bf16);
-    memcpy(&narrow, entry + d, sizeof narrow);
-    return __builtin_convertvector(narrow, V) * NAME(scale_of)(entry, dim);
+    if (int8)
+        return NAME(widen_bytes)(entry + d) * NAME(scale_of)(entry, dim);
+    return NAME(load)(entry, d, bf16);
 }

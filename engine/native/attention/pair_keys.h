@@ -74,11 +74,13 @@ static INLINE void NAME(fetch_line)(struct NAME(lines) *lines) {
         lines->at = 0, lines->key++;
 }
 
-/* Widens an entry of 8-bit integers to bf16. */
+/* Widens an entry of 8-bit integers to bf16, in stores as wide as the loads that follow. */
 static INLINE void NAME(widen_entry)(const char *entry, const int dim, uint16_t *out) {
-    for (int d = 0; d < dim; d += LANES) {
-        const __m256bh narrow = _mm512_cvtneps_pbh((__m512)NAME(load_entry)(entry, d, dim, 1, 1));
-        memcpy(out + d, &narrow, sizeof narrow);
+    for (int d = 0; d < dim; d += 32) {
+        const __m512 low = (__m512)NAME(load_entry)(entry, d, dim, 1, 1);
+        const __m512 high = (__m512)NAME(load_entry)(entry, d + LANES, dim, 1, 1);
+        const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
+        memcpy(out + d, &both, sizeof both);
     }
 }
 
