@@ -73,8 +73,8 @@ struct NAME(quad_keys) {
     __m512 scales[GROUPS];
 };
 
-/* Reads a group's keys, the first at `first`. Those at `later` are fetched meanwhile. */
-static INLINE void NAME(read_keys)(const char *first, int count, int64_t stride, const int dim, const char *later, int group,
+/* Reads a group's keys, the first at `first`. */
+static INLINE void NAME(read_keys)(const char *first, int count, int64_t stride, const int dim, int group,
                                    struct NAME(quad_keys) *keys) {
     for (int d = 0; d < dim; d += PIECE) {
         __m512i part[LANES];
@@ -83,17 +83,16 @@ static INLINE void NAME(read_keys)(const char *first, int count, int64_t stride,
             part[j] = _mm512_xor_si512(_mm512_loadu_si512(NAME(entry)(first, j, count, stride) + d), _mm512_set1_epi8(-128));
         NAME(turn)(part);
 #pragma GCC unroll 16
-        for (int k = 0; k < LANES; k++) {
+        for (int k = 0; k < LANES; k++)
             _mm512_store_si512(keys->keys + ((d / 4 + k) * GROUPS + group) * PIECE, part[k]);
-            NAME(fetch_piece)(later + k * stride + d);
-        }
     }
     keys->scales[group] = NAME(scales)(first, count, stride, dim);
 }
 
-/* Computes the scores of `rows` rows from `row` on with all keys: out [rows, GROUPS]. */
+/* Computes the scores of `rows` rows from `row` on with all keys: out [rows, GROUPS]. The keys at `later`, of each group, are
+ * fetched meanwhile: evenly, because few lines can be under way. */
 static INLINE void NAME(score_quads)(const struct NAME(int8_state) *state, int row, const int rows, const int dim,
-                                     const struct NAME(quad_keys) *keys, V *out) {
+                                     const struct NAME(quad_keys) *keys, const char *const *later, int64_t step, V *out) {
     const int8_t *query = state->query + 2 * row * dim;
     NAME(ints) sum[2 * ROWS][GROUPS];
 #pragma GCC unroll 6
@@ -106,6 +105,9 @@ static INLINE void NAME(score_quads)(const struct NAME(int8_state) *state, int r
 #pragma GCC unroll 4
         for (int g = 0; g < GROUPS; g++)
             key[g] = (NAME(ints))_mm512_load_si512(keys->keys + d * KEYS + g * PIECE);
+#pragma GCC unroll 4
+        for (int g = 0; g < GROUPS; g++)
+            NAME(fetch_piece)(later[g] + d % PIECE / 4 * step + d / PIECE * PIECE);
 #pragma GCC unroll 6
         for (int r = 0; r < 2 * rows; r++) {
             const NAME(ints) bytes = WORD(query + r * dim + d);
@@ -161,13 +163,13 @@ static INLINE void NAME(weigh_bytes)(const struct layer *layer, const struct NAM
 
 /* Adds one piece of a group's values to `sum`: weights [rows, 2, KEYS] of its keys. Those at `later` are fetched meanwhile. */
 static INLINE void NAME(add_group)(const uint8_t *weights, const int rows, const char *first, int count, int64_t stride,
-                                   const char *later, NAME(ints) (*sum)[4]) {
+                                   const char *later, int64_t step, NAME(ints) (*sum)[4]) {
     for (int j = 0; j < count; j += 4) {
         __m512i of_key[4], value[4];
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
             of_key[k] = _mm512_loadu_si512(NAME(entry)(first, j + k, count, stride));
-            NAME(fetch_piece)(later + (j + k) * stride);
+            NAME(fetch_piece)(later + (j + k) * step);
         }
         const __m512i low = _mm512_unpacklo_epi8(of_key[0], of_key[1]), high = _mm512_unpackhi_epi8(of_key[0], of_key[1]);
         const __m512i low2 = _mm512_unpacklo_epi8(of_key[2], of_key[3]), high2 = _mm512_unpackhi_epi8(of_key[2], of_key[3]);
@@ -186,8 +188,8 @@ static INLINE void NAME(add_group)(const uint8_t *weights, const int rows, const
 /* Adds the values of KEYS keys to `out` [rows, dim]: weights [rows, 2, KEYS] times `factor`. `values`: of each group's first
  * key; those at `later` are fetched meanwhile. */
 static INLINE void NAME(add_quads)(const uint8_t *weights, float factor, const int rows, const int dim,
-                                   const struct NAME(group) *groups, const char *const *values, const char *const *later,
-                                   int64_t stride, float *out) {
+                                   const struct NAME(group) *groups, const char *const *values, int64_t stride,
+                                   const char *const *later, int64_t step, float *out) {
     for (int d = 0; d < dim; d += PIECE) {
         NAME(ints) sum[2 * ROWS][4];
 #pragma GCC unroll 6
@@ -197,9 +199,9 @@ static INLINE void NAME(add_quads)(const uint8_t *weights, float factor, const i
                 sum[r][i] = (NAME(ints)){0};
         for (int g = 0; g < GROUPS; g++)
             if (groups[g].count == LANES)
-                NAME(add_group)(weights + g * LANES, rows, values[g] + d, LANES, stride, later[g] + d, sum);
+                NAME(add_group)(weights + g * LANES, rows, values[g] + d, LANES, stride, later[g] + d, step, sum);
             else
-                NAME(add_group)(weights + g * LANES, rows, values[g] + d, groups[g].count, stride, later[g] + d, sum);
+                NAME(add_group)(weights + g * LANES, rows, values[g] + d, groups[g].count, stride, later[g] + d, step, sum);
 #pragma GCC unroll 3
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
@@ -213,24 +215,25 @@ static INLINE void NAME(add_quads)(const uint8_t *weights, float factor, const i
 
 /* The next two are functions of their own, so that their sums get all registers. */
 static __attribute__((noinline)) void NAME(score_int8)(const struct NAME(int8_state) *state, int row, int rows, int dim,
-                                                       const struct NAME(quad_keys) *keys, V *out) {
+                                                       const struct NAME(quad_keys) *keys, const char *const *later,
+                                                       int64_t step, V *out) {
     if (rows == 1)
-        NAME(score_quads)(state, row, 1, dim, keys, out);
+        NAME(score_quads)(state, row, 1, dim, keys, later, step, out);
     else if (rows == 2)
-        NAME(score_quads)(state, row, 2, dim, keys, out);
+        NAME(score_quads)(state, row, 2, dim, keys, later, step, out);
     else
-        NAME(score_quads)(state, row, ROWS, dim, keys, out);
+        NAME(score_quads)(state, row, ROWS, dim, keys, later, step, out);
 }
 
 static __attribute__((noinline)) void NAME(add_int8)(const uint8_t *weights, float factor, int rows, int dim,
                                                      const struct NAME(group) *groups, const char *const *values,
-                                                     const char *const *later, int64_t stride, float *out) {
+                                                     int64_t stride, const char *const *later, int64_t step, float *out) {
     if (rows == 1)
-        NAME(add_quads)(weights, factor, 1, dim, groups, values, later, stride, out);
+        NAME(add_quads)(weights, factor, 1, dim, groups, values, stride, later, step, out);
     else if (rows == 2)
-        NAME(add_quads)(weights, factor, 2, dim, groups, values, later, stride, out);
+        NAME(add_quads)(weights, factor, 2, dim, groups, values, stride, later, step, out);
     else
-        NAME(add_quads)(weights, factor, ROWS, dim, groups, values, later, stride, out);
+        NAME(add_quads)(weights, factor, ROWS, dim, groups, values, stride, later, step, out);
 }
 
 /* Adds KEYS keys of one KV head to the rows [first, first + rows) of the state. `keys` and `values`: of each group's first key;
@@ -238,7 +241,7 @@ static __attribute__((noinline)) void NAME(add_int8)(const uint8_t *weights, flo
 static INLINE void NAME(add_keys)(const struct layer *layer, const struct tile *tile, const struct NAME(group) *groups,
                                   int of_token, int first, int rows, const int dim, int64_t stride,
                                   const char *const (*entries)[GROUPS], const char *const (*next)[GROUPS],
-                                  struct NAME(int8_state) *state) {
+                                  int64_t step, struct NAME(int8_state) *state) {
     const struct NAME(group) *end = groups + GROUPS - 1;
     const int hidden = layer->softcap > 0 || end->count < LANES || end->at + LANES - 1 > tile->position ||
                        groups[0].count + groups[1].count + groups[2].count < KEYS - LANES ||
@@ -263,16 +266,16 @@ static INLINE void NAME(add_keys)(const struct layer *layer, const struct tile *
         scales[g] = _mm512_mul_ps(scales[g], _mm512_set1_ps(usable ? 65280.0f / largest : 0.0f));
     for (int g = 0; g < GROUPS; g++)
         if (groups[g].count == LANES)
-            NAME(read_keys)(entries[0][g], LANES, stride, dim, next[0][g], g, &keys);
+            NAME(read_keys)(entries[0][g], LANES, stride, dim, g, &keys);
         else if (groups[g].count > 0)
-            NAME(read_keys)(entries[0][g], groups[g].count, stride, dim, next[0][g], g, &keys);
+            NAME(read_keys)(entries[0][g], groups[g].count, stride, dim, g, &keys);
     for (int row = first, last = first + rows; row < last; row += ROWS) {
         const int count = last - row < ROWS ? last - row : ROWS;
-        NAME(score_int8)(state, row, count, dim, &keys, scores);
+        NAME(score_int8)(state, row, count, dim, &keys, next[0], step, scores);
         for (int r = 0; r < count; r++)
             NAME(weigh_bytes)(layer, groups, tile->position + (row + r - first) / of_token, hidden, dim, row + r, scales,
                               scores + r * GROUPS, weights + r * 2 * KEYS, state);
-        NAME(add_int8)(weights, factor, count, dim, groups, entries[1], next[1], stride, state->out + row * dim);
+        NAME(add_int8)(weights, factor, count, dim, groups, entries[1], stride, next[1], step, state->out + row * dim);
     }
 }
 
@@ -282,6 +285,7 @@ static INLINE void NAME(int8_body)(const struct work *work, const struct layer *
     const int64_t *table = work->tables + work->table_first[tile->row];
     const char *caches[2] = {(const char *)layer->key_cache + tile->kv_head * entry,
                              (const char *)layer->value_cache + tile->kv_head * entry};
+    const int whole = tile->heads == work->kv_heads; /* then what follows is fetched in the order of memory */
     struct NAME(group) groups[2][GROUPS], first[GROUPS];
     struct NAME(int8_state) state;
 
@@ -308,21 +312,21 @@ static INLINE void NAME(int8_body)(const struct work *work, const struct layer *
                 for (int part = 0; part < 2; part++) {
                     const int64_t base = now[g].count > 0 ? now[g].base : now[0].base;
                     entries[part][g] = caches[part] + base + head * entry;
-                    later[part][g] = caches[part] + (next[g].count > 0 ? next[g].base : base) + head * entry;
+                    later[part][g] = caches[part] + (next[g].count > 0 ? next[g].base : base) + (whole ? LANES : 1) * head * entry;
                 }
             NAME(add_keys)(layer, tile, now, of_token, head * rows, rows, dim, stride, (const char *const (*)[GROUPS])entries,
-                           (const char *const (*)[GROUPS])later, &state);
+                           (const char *const (*)[GROUPS])later, whole ? entry : stride, &state);
         }
     }
     for (int r = 0; r < all; r++) {
         const int64_t token = tile->token + r % rows / of_token, head = (tile->kv_head + r / rows) * of_token + r % of_token;
-        const float whole = NAME(sum)(state.sums[r]);
+        const float sum = NAME(sum)(state.sums[r]);
         for (int d = 0; d < dim; d += PIECE) {
             float ordered[PIECE] ALIGNED;
             for (int part = 0; part < PIECE; part += 4)
                 memcpy(ordered + part % 16 * 4 + part / 16 * 4, state.out + r * dim + d + part, 4 * sizeof(float));
             for (int i = 0; i < PIECE; i += LANES)
-                NAME(store)(layer->out, (token * work->heads + head) * dim + d + i, *(V *)(ordered + i) / whole, 1);
+                NAME(store)(layer->out, (token * work->heads + head) * dim + d + i, *(V *)(ordered + i) / sum, 1);
         }
     }
 }
