@@ -251,6 +251,11 @@ static INLINE void NAME(add_keys)(const struct layer *layer, const struct tile *
     struct NAME(quad_keys) keys;
     __m512 scales[GROUPS], most = _mm512_setzero_ps();
     __mmask16 strange = 0;
+    for (int g = 0; g < GROUPS; g++)
+        if (groups[g].count == LANES)
+            NAME(read_keys)(entries[0][g], LANES, stride, dim, g, &keys);
+        else if (groups[g].count > 0)
+            NAME(read_keys)(entries[0][g], groups[g].count, stride, dim, g, &keys);
     for (int g = 0; g < GROUPS; g++) {
         scales[g] = groups[g].count == LANES ? NAME(scales)(entries[1][g], LANES, stride, dim)
                     : groups[g].count > 0    ? NAME(scales)(entries[1][g], groups[g].count, stride, dim)
@@ -264,11 +269,6 @@ static INLINE void NAME(add_keys)(const struct layer *layer, const struct tile *
     const float factor = strange ? NAN : usable ? largest / 65280.0f : 0.0f;
     for (int g = 0; g < GROUPS; g++)
         scales[g] = _mm512_mul_ps(scales[g], _mm512_set1_ps(usable ? 65280.0f / largest : 0.0f));
-    for (int g = 0; g < GROUPS; g++)
-        if (groups[g].count == LANES)
-            NAME(read_keys)(entries[0][g], LANES, stride, dim, g, &keys);
-        else if (groups[g].count > 0)
-            NAME(read_keys)(entries[0][g], groups[g].count, stride, dim, g, &keys);
     for (int row = first, last = first + rows; row < last; row += ROWS) {
         const int count = last - row < ROWS ? last - row : ROWS;
         NAME(score_int8)(state, row, count, dim, &keys, next[0], step, scores);
