@@ -1,8 +1,8 @@
 /* A forward pass of a Llama-type decoder in one call, from the embedded tokens to the logits.
  *
  * Each layer has eight phases (norm, product, rotation and cache, attention, product, norm, two products), and two
- * more with int8 weights, which quantise the inputs of the second and the last product. The threads share the items of
- * a phase and synchronize between phases. Only the phase counters and the list of attention tiles are allocated.
+ * more with int8 weights, which quantise the inputs of the second and the last product (single tokens have theirs quantised
+ * where they attend). The threads share the items of a phase and synchronize between phases. Only the phase counters and the list of attention tiles are allocated.
  *
  * With few rows a step takes as long as reading the weights, so reading must not stop. Each thread then normalises and
  * quantises all rows for itself, which costs less than a barrier; it has its own part of each weight, which it reads in
@@ -293,8 +293,13 @@ static void rotate_and_keep(const struct pass *pass, const struct decoder_layer 
     attention_keep(work, pass->kernels, keys + token, head_bytes, slot, first, end, layer->value_cache);
 }
 
+/* Whether a tile of attention quantises its token's row for the output product: it must have all heads of the row. */
+static int quantises_in_tiles(const struct pass *pass, const struct decoder_layer *layer, int64_t rows) {
+    return layer->output.int8 && pass->singles && pass->tile_count == pass->work->tokens && own_rows(pass->decoder, rows) == 0;
+}
+
 static void attend(const struct pass *pass, const struct worker *worker, _Atomic int64_t *next,
-                   const struct decoder_layer *layer) {
+                   const struct decoder_layer *layer, int quantises) {
     const struct work *work = &pass->work[layer->group];
     const struct layer view = {.query = pass->mixed, .query_token = qkv_width(work), .query_head = work->dim,
                                .key_cache = layer->key_cache, .value_cache = layer->value_cache, .out = pass->attended,
@@ -312,6 +317,10 @@ static void attend(const struct pass *pass, const struct worker *worker, _Atomic
                 tile.after = &pass->tiles[index + worker->threads];
         }
         pass->kernels->attend(work, &view, &tile);
+        if (quantises) {
+            const int64_t size = layer->output.inner;
+            quantise_row(pass, pass->attended + (size_t)tile.token * row_bytes(pass, size), size, tile.token);
+        }
     }
 }
 
@@ -401,14 +410,15 @@ static struct reading run(void *context, int thread, int threads) {
             next++;
             wait_for_others(&worker);
         }
-        attend(pass, &worker, next++, layer);
+        const int quantised = !last && quantises_in_tiles(pass, layer, rows);
+        attend(pass, &worker, next++, layer, quantised);
         wait_for_others(&worker);
         if (last) {
             gather(pass, next++);
             wait_for_others(&worker);
             stream = pass->hidden_wanted, attended = pass->attended_wanted, rows = pass->step->count;
         }
-        in = quantise_rows(pass, &worker, next++, attended, rows, &layer->output);
+        in = quantised ? pass->quantised : quantise_rows(pass, &worker, next++, attended, rows, &layer->output);
         multiply(pass, &worker, next++, &layer->output, &layer->gate_up, in, rows, stream, hidden);
         wait_for_others(&worker);
         in = norm_rows(pass, &worker, next++, stream, layer->norm_after, rows, &layer->gate_up);
