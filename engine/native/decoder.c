@@ -1,8 +1,8 @@
 /* A forward pass of a Llama-type decoder in one call, from the embedded tokens to the logits.
  *
  * Each layer has eight phases (norm, product, rotation and cache, attention, product, norm, two products), and two
- * more with int8 weights, which quantise the inputs of the second and the last product. The threads share the items of
- * a phase and synchronize between phases. Only the phase counters and the list of attention tiles are allocated.
+ * more with int8 weights, which quantise the inputs of the second and the last product (single tokens have theirs quantised
+ * where they attend). The threads share the items of a phase and synchronize between phases. Only the phase counters and the list of attention tiles are allocated.
  *
  * With few rows a step takes as long as reading the weights, so reading must not stop. Each thread then normalises and
  * quantises all rows for itself, which costs less than a barrier; it has its own part of each weight, which it reads in
@@ -24,6 +24,7 @@
 #define OTHER_PHASES 4
 #define BUFFERS 8
 #define ROW_CHUNK 16 /* rows per item, where a row is little work */
+#define QUANTISED_CHUNK 2 /* the same where they are quantised too */
 #define PRODUCT_ROWS 96 /* rows per item of a product with a panel */
 #define OWN_ROWS 16 /* at most as many rows does each thread normalise for itself */
 #define OWN_QUANTISED 4 /* the same where they are quantised too */
@@ -36,7 +37,7 @@ struct decoder_layer {
     struct product query_key_value, output, gate_up, down;
     const void *norm_before, *norm_after;   /* [hidden]: before attention, and after it */
     const void *norm_query, *norm_key;      /* [dim], or NULL */
-    void *key_cache, *value_cache;          /* [blocks, block_size, kv_heads, dim] */
+    void *key_cache, *value_cache;          /* [blocks, block_size, kv_heads, entry_bytes] */
     int64_t group;                          /* index of the layer group, which shares block tables and slots */
     int64_t window;                         /* 0: none */
     float scale, softcap;                   /* softcap 0: none */
@@ -188,8 +189,9 @@ static const void *norm_rows(const struct pass *pass, struct worker *worker, _At
     for (int64_t row = 0; row < own; row++)
         norm_row(pass, in, weight, row, first + row, int8);
     if (own == 0) {
-        for (int64_t chunk; pool_take(next, (rows + ROW_CHUNK - 1) / ROW_CHUNK, &chunk);)
-            for (int64_t row = chunk * ROW_CHUNK; row < rows && row < (chunk + 1) * ROW_CHUNK; row++)
+        const int64_t each = int8 ? QUANTISED_CHUNK : ROW_CHUNK;
+        for (int64_t chunk; pool_take(next, (rows + each - 1) / each, &chunk);)
+            for (int64_t row = chunk * each; row < rows && row < (chunk + 1) * each; row++)
                 norm_row(pass, in, weight, row, row, int8);
         wait_for_others(worker);
     }
@@ -284,15 +286,20 @@ static void rotate_and_keep(const struct pass *pass, const struct decoder_layer 
         pass->kernels->rotate(at, (const char *)pass->step->cosine + angle, (const char *)pass->step->sine + angle,
                               work->dim, bf16);
     }
-    const size_t token = (size_t)work->kv_heads * head_bytes, bytes = (size_t)(end - first) * head_bytes;
-    const size_t to = (size_t)work->slots[row] * token + (size_t)first * head_bytes;
+    const size_t token = (size_t)work->kv_heads * head_bytes;
+    const int64_t slot = work->slots[row];
     const char *keys = heads + (size_t)(work->heads + first) * head_bytes;
-    memcpy((char *)layer->key_cache + to, keys, bytes);
-    memcpy((char *)layer->value_cache + to, keys + token, bytes);
+    attention_keep(work, pass->kernels, keys, head_bytes, slot, first, end, layer->key_cache);
+    attention_keep(work, pass->kernels, keys + token, head_bytes, slot, first, end, layer->value_cache);
+}
+
+/* Whether a tile of attention quantises its token's row for the output product: it must have all heads of the row. */
+static int quantises_in_tiles(const struct pass *pass, const struct decoder_layer *layer, int64_t rows) {
+    return layer->output.int8 && pass->singles && pass->tile_count == pass->work->tokens && own_rows(pass->decoder, rows) == 0;
 }
 
 static void attend(const struct pass *pass, const struct worker *worker, _Atomic int64_t *next,
-                   const struct decoder_layer *layer) {
+                   const struct decoder_layer *layer, int quantises) {
     const struct work *work = &pass->work[layer->group];
     const struct layer view = {.query = pass->mixed, .query_token = qkv_width(work), .query_head = work->dim,
                                .key_cache = layer->key_cache, .value_cache = layer->value_cache, .out = pass->attended,
@@ -310,6 +317,10 @@ static void attend(const struct pass *pass, const struct worker *worker, _Atomic
                 tile.after = &pass->tiles[index + worker->threads];
         }
         pass->kernels->attend(work, &view, &tile);
+        if (quantises) {
+            const int64_t size = layer->output.inner;
+            quantise_row(pass, pass->attended + (size_t)tile.token * row_bytes(pass, size), size, tile.token);
+        }
     }
 }
 
@@ -399,14 +410,15 @@ static struct reading run(void *context, int thread, int threads) {
             next++;
             wait_for_others(&worker);
         }
-        attend(pass, &worker, next++, layer);
+        const int quantised = !last && quantises_in_tiles(pass, layer, rows);
+        attend(pass, &worker, next++, layer, quantised);
         wait_for_others(&worker);
         if (last) {
             gather(pass, next++);
             wait_for_others(&worker);
             stream = pass->hidden_wanted, attended = pass->attended_wanted, rows = pass->step->count;
         }
-        in = quantise_rows(pass, &worker, next++, attended, rows, &layer->output);
+        in = quantised ? pass->quantised : quantise_rows(pass, &worker, next++, attended, rows, &layer->output);
         multiply(pass, &worker, next++, &layer->output, &layer->gate_up, in, rows, stream, hidden);
         wait_for_others(&worker);
         in = norm_rows(pass, &worker, next++, stream, layer->norm_after, rows, &layer->gate_up);
@@ -530,6 +542,7 @@ static const struct layout layouts[] = {
     STRUCT(work), FIELD(work, rows), FIELD(work, tokens), FIELD(work, heads), FIELD(work, kv_heads), FIELD(work, dim),
     FIELD(work, block_size), FIELD(work, bf16), FIELD(work, threads), FIELD(work, row_first), FIELD(work, row_start),
     FIELD(work, table_first), FIELD(work, tables), FIELD(work, slots), FIELD(work, tile_rows),
+    FIELD(work, int8_cache),
     STRUCT(layer), FIELD(layer, query), FIELD(layer, query_token), FIELD(layer, query_head), FIELD(layer, key),
     FIELD(layer, value), FIELD(layer, key_token), FIELD(layer, key_head), FIELD(layer, value_token),
     FIELD(layer, value_head), FIELD(layer, key_cache), FIELD(layer, value_cache), FIELD(layer, out),

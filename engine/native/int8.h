@@ -62,6 +62,11 @@ struct NAME(range) {
     float outlying[OUTLIERS];
 };
 
+static INLINE void NAME(extend)(struct NAME(range) *range, float least, float most) {
+    range->least = least < range->least ? least : range->least;
+    range->most = most > range->most ? most : range->most;
+}
+
 /* Keeps the OUTLIERS largest values, in descending order; the value that is displaced extends the range. */
 static void NAME(keep_outlier)(struct NAME(range) *range, int32_t index, float value) {
     int place = range->row.outliers;
@@ -71,8 +76,7 @@ static void NAME(keep_outlier)(struct NAME(range) *range, int32_t index, float v
         range->row.outliers++;
     } else {
         const float displaced = place < OUTLIERS ? range->outlying[OUTLIERS - 1] : value;
-        range->least = displaced < range->least ? displaced : range->least;
-        range->most = displaced > range->most ? displaced : range->most;
+        NAME(extend)(range, displaced, displaced);
     }
     for (int i = range->row.outliers - 1; i > place; i--)
         range->outlying[i] = range->outlying[i - 1], range->row.outlier[i] = range->row.outlier[i - 1];
@@ -83,54 +87,46 @@ static void NAME(keep_outlier)(struct NAME(range) *range, int32_t index, float v
 static struct NAME(range) NAME(range_of)(const void *in, int64_t size, int bf16) {
     struct NAME(range) range = {.finite = 1};
     V low = {0}, high = {0}, magnitudes = {0};
-    NAME(ints) strange = {0};
+    NAME(ints) finite = (NAME(ints)){0} == 0;
     float sum = 0.0f;
     int64_t whole = size / LANES * LANES;
     for (int64_t i = 0; i < whole; i += LANES) {
-        const V part = NAME(load)(in, i, bf16);
-        low = PICK(part < low, part, low), high = PICK(part > high, part, high);
-        magnitudes += PICK(part < 0.0f, -part, part);
-        strange |= part - part != part - part;
+        const V part = NAME(load)(in, i, bf16), magnitude = NAME(magnitude)(part);
+        low = NAME(lower)(part, low), high = NAME(higher)(part, high);
+        magnitudes += magnitude;
+        finite &= magnitude <= FLT_MAX;
     }
+    range.finite = NAME(bits)(~finite) == 0;
     for (int64_t i = whole; i < size; i++) {
         const float value = NAME(get)(in, i, bf16);
-        range.least = value < range.least ? value : range.least;
-        range.most = value > range.most ? value : range.most;
+        NAME(extend)(&range, value, value);
         range.finite &= value - value == 0.0f;
         sum += fabsf(value);
     }
-    for (int lane = 0; lane < LANES; lane++) {
-        range.least = low[lane] < range.least ? low[lane] : range.least;
-        range.most = high[lane] > range.most ? high[lane] : range.most;
-        range.finite &= !strange[lane];
-    }
+    NAME(extend)(&range, -NAME(max)(-low), NAME(max)(high));
     range.largest = range.most > -range.least ? range.most : -range.least;
     const float bound = OUTLYING * (NAME(sum)(magnitudes) + sum) / (float)size;
     if (!range.finite || !(range.largest > bound))
         return range;
     range.least = range.most = 0.0f; /* of the values within the bound, and of displaced ones */
     low = high = (V){0};
-    for (int64_t i = 0; i < size; i += LANES) {
-        if (i < whole) {
-            const V zero = {0}, part = NAME(load)(in, i, bf16), magnitude = PICK(part < zero, -part, part);
-            const V inside = PICK(magnitude > bound, zero, part);
-            low = PICK(inside < low, inside, low), high = PICK(inside > high, inside, high);
-            if (!(NAME(max)(magnitude) > bound))
-                continue;
-        }
-        for (int64_t k = i; k < size && k < i + LANES; k++) {
-            const float value = NAME(get)(in, k, bf16);
-            if (fabsf(value) > bound)
-                NAME(keep_outlier)(&range, (int32_t)k, value);
-            else
-                range.least = value < range.least ? value : range.least,
-                range.most = value > range.most ? value : range.most;
-        }
+    for (int64_t i = 0; i < whole; i += LANES) {
+        const V part = NAME(load)(in, i, bf16), inside = PICK(NAME(magnitude)(part) > bound, (V){0}, part);
+        low = NAME(lower)(inside, low), high = NAME(higher)(inside, high);
     }
-    for (int lane = 0; lane < LANES; lane++) {
-        range.least = low[lane] < range.least ? low[lane] : range.least;
-        range.most = high[lane] > range.most ? high[lane] : range.most;
+    for (int64_t i = 0; i < whole; i += LANES) /* a loop of its own: beside calls, the registers above would be in memory */
+        for (uint32_t bits = NAME(bits)(NAME(magnitude)(NAME(load)(in, i, bf16)) > bound); bits; bits &= bits - 1) {
+            const int64_t at = i + __builtin_ctz(bits);
+            NAME(keep_outlier)(&range, (int32_t)at, NAME(get)(in, at, bf16));
+        }
+    for (int64_t i = whole; i < size; i++) {
+        const float value = NAME(get)(in, i, bf16);
+        if (fabsf(value) > bound)
+            NAME(keep_outlier)(&range, (int32_t)i, value);
+        else
+            NAME(extend)(&range, value, value);
     }
+    NAME(extend)(&range, -NAME(max)(-low), NAME(max)(high));
     return range;
 }
 
@@ -161,9 +157,7 @@ static void NAME(quantise)(const void *in, int64_t size, int bf16, void *out) {
         const V scaled = NAME(load)(in, i, bf16) * inverse + 12582912.0f; /* 1.5 · 2^23: rounds to an integer */
         NAME(ints) whole;
         memcpy(&whole, &scaled, sizeof whole);
-        whole -= 0x4B400000;
-        whole = PICK(whole < lowest, lowest, whole);
-        whole = PICK(whole > highest, highest, whole);
+        whole = NAME(clamp)(whole - 0x4B400000, lowest, highest);
         const NAME(elements) part = __builtin_convertvector(whole + stored, NAME(elements));
         memcpy(to + i, &part, sizeof part);
     }

@@ -1,6 +1,7 @@
 /* Compiles the same loops for each instruction set and selects one at run time. */
 #include "kernels.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -6,8 +6,9 @@
 
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MANY_ROWS 16 /* from this many on, lanes are rows (many_rows.h): with fewer, lanes would be unused */
+#define FEW_INT8 16 /* up to so many, a processor with products of bytes attends to 8-bit keys as they are (int8_tile.h) */
 #define MAX_DIM 256
-#define ABI 9 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
+#define ABI 10 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 
 struct work { /* one step; shared by all layers of a group */
     int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;
@@ -17,14 +18,20 @@ struct work { /* one step; shared by all layers of a group */
     const int64_t *tables;      /* flat block numbers */
     const int64_t *slots;       /* [tokens] cache slot of each token's key and value */
     int64_t tile_rows;          /* query rows of a KV head from which AMX tiles attend; 0: never */
+    int64_t int8_cache;         /* whether keys and values are kept as 8-bit integers, see attention/int8_entry.h */
 };
+
+/* Bytes of one head of one token in the cache. */
+static inline int64_t entry_bytes(const struct work *work) {
+    return work->int8_cache ? work->dim + (int64_t)sizeof(float) : work->dim * (work->bf16 ? 2 : 4);
+}
 
 struct layer { /* one layer's tensors for attention; strides in elements, the last dimension is dense */
     const void *query;                       /* [tokens, heads, dim] */
     int64_t query_token, query_head;
     const void *key, *value;                 /* [tokens, kv_heads, dim] */
     int64_t key_token, key_head, value_token, value_head;
-    void *key_cache, *value_cache;           /* [blocks, block_size, kv_heads, dim], dense */
+    void *key_cache, *value_cache;           /* [blocks, block_size, kv_heads, entry_bytes], dense */
     void *out;                               /* [tokens, heads, dim], dense */
     int64_t window;                          /* 0: none */
     float scale, softcap;                    /* softcap 0: none */
@@ -89,6 +96,7 @@ struct kernels {
     void (*quantise)(const void *in, int64_t size, int bf16, void *out);
     void (*norm)(const void *in, const void *weight, float epsilon, int64_t size, void *out, int bf16);
     float (*largest)(const float *in, int64_t size, int64_t *index);
+    void (*keep)(const void *in, int64_t dim, int bf16, void *entry);
     void (*rotate)(void *head, const void *cosine, const void *sine, int64_t size, int bf16);
     void (*leave)(void); /* called by each thread at the end of a step, or NULL */
     int64_t width; /* outputs per panel */

@@ -9,15 +9,22 @@ typedef float NAME(floats) __attribute__((vector_size(4 * LANES), may_alias));
 typedef uint32_t NAME(words) __attribute__((vector_size(4 * LANES)));
 typedef int32_t NAME(ints) __attribute__((vector_size(4 * LANES)));
 typedef uint16_t NAME(halves) __attribute__((vector_size(2 * LANES)));
+typedef int8_t NAME(octets) __attribute__((vector_size(LANES)));
 typedef float NAME(v4) __attribute__((vector_size(16)));
 #define V NAME(floats)
 
 static INLINE V NAME(load)(const void *from, int64_t index, int bf16) {
     V out;
     if (bf16) {
+#if LANES == 16 /* GCC 12 would widen each half and join them */
+        __m256i half;
+        memcpy(&half, (const uint16_t *)from + index, sizeof half);
+        const NAME(words) wide = (NAME(words))_mm512_cvtepu16_epi32(half) << 16;
+#else
         NAME(halves) half;
         memcpy(&half, (const uint16_t *)from + index, sizeof half);
-        NAME(words) wide = __builtin_convertvector(half, NAME(words)) << 16;
+        const NAME(words) wide = __builtin_convertvector(half, NAME(words)) << 16;
+#endif
         memcpy(&out, &wide, sizeof out);
     } else {
         memcpy(&out, (const float *)from + index, sizeof out);
@@ -73,6 +80,60 @@ static INLINE float NAME(max)(V x) {
 #endif
     float c = b[0] > b[1] ? b[0] : b[1], d = b[2] > b[3] ? b[2] : b[3];
     return c > d ? c : d;
+}
+
+/* Per lane the lower, or the higher, of two values; `b` if `a` is NaN. */
+static INLINE V NAME(lower)(V a, V b) {
+#if LANES == 16
+    return (V)_mm512_min_ps((__m512)a, (__m512)b);
+#elif LANES == 8
+    return (V)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return PICK(a < b, a, b);
+#endif
+}
+
+static INLINE V NAME(higher)(V a, V b) {
+#if LANES == 16
+    return (V)_mm512_max_ps((__m512)a, (__m512)b);
+#elif LANES == 8
+    return (V)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return PICK(a > b, a, b);
+#endif
+}
+
+static INLINE NAME(ints) NAME(clamp)(NAME(ints) x, NAME(ints) lowest, NAME(ints) highest) {
+#if LANES == 16
+    return (NAME(ints))_mm512_min_epi32(_mm512_max_epi32((__m512i)x, (__m512i)lowest), (__m512i)highest);
+#elif LANES == 8
+    return (NAME(ints))_mm256_min_epi32(_mm256_max_epi32((__m256i)x, (__m256i)lowest), (__m256i)highest);
+#else
+    x = PICK(x < lowest, lowest, x);
+    return PICK(x > highest, highest, x);
+#endif
+}
+
+static INLINE V NAME(magnitude)(V x) {
+    NAME(ints) bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= 0x7fffffff;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* A bit for each lane of a comparison. */
+static INLINE uint32_t NAME(bits)(NAME(ints) mask) {
+#if LANES == 16
+    return _mm512_movepi32_mask((__m512i)mask);
+#elif LANES == 8
+    return (uint32_t)_mm256_movemask_ps((__m256)mask);
+#else
+    uint32_t bits = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        bits |= (uint32_t)(mask[lane] & 1) << lane;
+    return bits;
+#endif
 }
 
 /* e^x for x of at most 88, by range reduction and a polynomial of degree 6 (Cephes expf); the error is about 2 ulp.

@@ -2,9 +2,10 @@
 
 need = weights + KV cache of one request of the maximum length / share of the free memory that the cache takes
 weights = parameters · bytes of the dtype, or 1 byte if they are quantised to 8 bits
-KV cache per token and layer = 2 (key and value) · KV heads · head size · bytes of the dtype
+KV cache per token and layer = 2 (key and value) · KV heads · bytes of a head: head size · bytes of the dtype, or head size
+    bytes and a scale of 4 bytes with weights of 8 bits
 
-The last line is section 3.1 of Pope et al., "Efficiently Scaling Transformer Inference" (arXiv:2211.05102), with grouped
+The last formula is section 3.1 of Pope et al., "Efficiently Scaling Transformer Inference" (arXiv:2211.05102), with grouped
 KV heads. With tensor parallelism each of n accelerators holds 1/n of both. The result is a lower bound: the process,
 activations and idle blocks of layer groups come on top.
 """
@@ -31,10 +32,12 @@ class KVLayers:
     heads: int
     head_size: int
 
-    def request_bytes(self, tokens: int, block_size: int, itemsize: int) -> int:
-        """Bytes of one request, in blocks of `block_size` tokens. A window holds at least its own tokens."""
+    def request_bytes(self, tokens: int, plan: "Plan") -> int:
+        """Bytes of one request, in whole blocks. A window holds at least its own tokens."""
+        block_size = plan.block_size
         kept = sum(-(-min(tokens, window or tokens) // block_size) * block_size for window in self.windows)
-        return 2 * kept * self.heads * self.head_size * itemsize
+        head = self.head_size + 4 if plan.int8 else self.head_size * DTYPE_BYTES[plan.dtype]
+        return 2 * kept * self.heads * head
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Plan:
     block_size: int = 16  # tokens
     reserved: int = 0  # bytes that are used for something else
     accelerators: int = 1  # that share weights and KV cache
-    int8: bool = False  # the weights are quantised to 8 bits when they are loaded
+    int8: bool = False  # weights are quantised to 8 bits when they are loaded, keys and values as they are cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ def need(facts: ModelFacts, plan: Plan) -> Need:
     """The memory that the model needs for one request of the maximum length."""
     tokens = plan.max_model_length or facts.positions or 0
     itemsize = DTYPE_BYTES[plan.dtype]
-    kv = facts.kv.request_bytes(tokens, plan.block_size, itemsize) if facts.kv else 0
+    kv = facts.kv.request_bytes(tokens, plan) if facts.kv else 0
     share = plan.kv_share if plan.kv_size is None else 1.0
     n = plan.accelerators
     return Need(
@@ -234,11 +237,11 @@ def _length_in(facts: ModelFacts, plan: Plan, tokens: int, room: float) -> int:
     """
     if facts.kv is None or room <= 0:
         return 0
-    itemsize, size = DTYPE_BYTES[plan.dtype], plan.block_size
+    size = plan.block_size
     low, high = 0, min(tokens, facts.positions or tokens) // size
     while low < high:
         middle = (low + high + 1) // 2
-        if facts.kv.request_bytes(middle * size, size, itemsize) <= room:
+        if facts.kv.request_bytes(middle * size, plan) <= room:
             low = middle
         else:
             high = middle - 1

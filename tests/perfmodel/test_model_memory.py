@@ -127,7 +127,7 @@ def test_a_window_bounds_the_cache_of_its_layers() -> None:
     kinds = {"layer_types": ["sliding_attention", "full_attention"]}
     assert kv_layers({**config, **kinds}) == KVLayers((1024, None), 8, 128)
     assert kv_layers({**config, "use_sliding_window": False}) == KVLayers((None, None), 8, 128)
-    assert KVLayers((1024, None), 8, 128).request_bytes(4096, 16, 2) == 5120 * 2 * 8 * 128 * 2
+    assert KVLayers((1024, None), 8, 128).request_bytes(4096, Plan("bfloat16")) == 5120 * 2 * 8 * 128 * 2
 
 
 def test_parameters_are_counted_from_headers_without_a_copy_of_tied_embeddings() -> None:

@@ -63,17 +63,26 @@ void attention_cut(const struct work *work, struct tile *tiles) {
     }
 }
 
-static void write_cache(const struct work *work, const struct layer *layer) {
-    const size_t item = work->bf16 ? 2 : 4, bytes = item * (size_t)work->dim;
-    for (int64_t token = 0; token < work->tokens; token++)
-        for (int64_t head = 0; head < work->kv_heads; head++) {
-            size_t to = (size_t)(work->slots[token] * work->kv_heads + head) * bytes;
-            memcpy((char *)layer->key_cache + to,
-                   (const char *)layer->key + item * (size_t)(token * layer->key_token + head * layer->key_head), bytes);
-            memcpy((char *)layer->value_cache + to,
-                   (const char *)layer->value + item * (size_t)(token * layer->value_token + head * layer->value_head),
-                   bytes);
-        }
+void attention_keep(const struct work *work, const struct kernels *kernels, const char *from, size_t apart, int64_t slot,
+                    int64_t first, int64_t end, void *cache) {
+    const size_t bytes = (size_t)entry_bytes(work);
+    char *to = (char *)cache + (size_t)(slot * work->kv_heads + first) * bytes;
+    for (int64_t head = first; head < end; head++, from += apart, to += bytes)
+        if (work->int8_cache)
+            kernels->keep(from, work->dim, (int)work->bf16, to);
+        else
+            memcpy(to, from, bytes);
+}
+
+static void write_cache(const struct work *work, const struct layer *layer, const struct kernels *kernels) {
+    const size_t item = work->bf16 ? 2 : 4;
+    for (int64_t token = 0; token < work->tokens; token++) {
+        const char *key = (const char *)layer->key + item * (size_t)(token * layer->key_token);
+        const char *value = (const char *)layer->value + item * (size_t)(token * layer->value_token);
+        const int64_t slot = work->slots[token], heads = work->kv_heads;
+        attention_keep(work, kernels, key, item * (size_t)layer->key_head, slot, 0, heads, layer->key_cache);
+        attention_keep(work, kernels, value, item * (size_t)layer->value_head, slot, 0, heads, layer->value_cache);
+    }
 }
 
 struct job {
@@ -107,7 +116,7 @@ int sluice_attend(const struct work *work, const struct layer *layer, int level)
         return 2;
     attention_cut(work, tiles);
     job.tiles = tiles;
-    write_cache(work, layer);
+    write_cache(work, layer, job.kernels);
     pool_run((int)(work->threads < job.count ? work->threads : job.count), take_tiles, &job);
     free(tiles);
     return 0;

@@ -9,4 +9,9 @@ int attention_fits(const struct work *work);
 /* Writes the tiles of a step. `tiles` has room for attention_count(work) entries. */
 int64_t attention_count(const struct work *work);
 void attention_cut(const struct work *work, struct tile *tiles);
+
+/* Writes KV heads [first, end) of one token to their entries of a key or value cache. `from`: head `first`, the others each
+ * `apart` bytes later. */
+void attention_keep(const struct work *work, const struct kernels *kernels, const char *from, size_t apart, int64_t slot,
+                    int64_t first, int64_t end, void *cache);
 #endif

@@ -33,9 +33,9 @@ static INLINE V NAME(limit)(const struct layer *layer, V scores, int64_t at, int
 }
 
 static INLINE void NAME(body)(const struct work *work, const struct layer *layer, const struct tile *tile,
-                              const int dim, const int bf16) {
-    const int group = (int)(work->heads / work->kv_heads), rows = tile->count * group, lanes = dim / LANES, item = bf16 ? 2 : 4;
-    const int64_t last = tile->position + tile->count - 1, stride = work->kv_heads * (int64_t)dim;
+                              const int dim, const int bf16, const int int8) {
+    const int group = (int)(work->heads / work->kv_heads), rows = tile->count * group, lanes = dim / LANES;
+    const int64_t last = tile->position + tile->count - 1, entry = entry_bytes(work), stride = work->kv_heads * entry;
     const int64_t *table = work->tables + work->table_first[tile->row];
     float query[MANY_ROWS * MAX_DIM] ALIGNED, out[MANY_ROWS * MAX_DIM] ALIGNED;
     float keys[LANES * MAX_DIM] ALIGNED, values[LANES * MAX_DIM] ALIGNED;
@@ -59,23 +59,24 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
         const int64_t offset = at % work->block_size, block = table[at / work->block_size];
         int64_t room = work->block_size - offset, left = last - at + 1;
         const int count = (int)(room < LANES ? (room < left ? room : left) : (left < LANES ? left : LANES));
-        const int64_t base = (block * work->block_size + offset) * stride + tile->kv_head * dim;
+        const int64_t base = (block * work->block_size + offset) * stride + tile->kv_head * entry;
         if (at + count <= last) { /* the next keys are scattered in memory: prefetch them */
             const int64_t to = at + count;
             const int64_t next = (table[to / work->block_size] * work->block_size + to % work->block_size) * stride +
-                                 tile->kv_head * dim;
+                                 tile->kv_head * entry;
             int64_t span = work->block_size - to % work->block_size;
             span = span < LANES ? span : LANES;
             for (int64_t j = 0; j < span; j++)
-                for (int byte = 0; byte < dim * item; byte += 64) {
-                    __builtin_prefetch((const char *)layer->key_cache + (next + j * stride) * item + byte, 0, 2);
-                    __builtin_prefetch((const char *)layer->value_cache + (next + j * stride) * item + byte, 0, 2);
+                for (int64_t byte = 0; byte < entry; byte += 64) {
+                    __builtin_prefetch((const char *)layer->key_cache + next + j * stride + byte, 0, 2);
+                    __builtin_prefetch((const char *)layer->value_cache + next + j * stride + byte, 0, 2);
                 }
         }
         for (int j = 0; j < count; j++)
             for (int l = 0; l < lanes; l++) {
-                V k = NAME(load)(layer->key_cache, base + j * stride + LANES * l, bf16);
-                V v = NAME(load)(layer->value_cache, base + j * stride + LANES * l, bf16);
+                const int64_t from = base + j * stride;
+                V k = NAME(load_entry)((const char *)layer->key_cache + from, LANES * l, dim, bf16, int8);
+                V v = NAME(load_entry)((const char *)layer->value_cache + from, LANES * l, dim, bf16, int8);
                 memcpy(keys + j * dim + LANES * l, &k, sizeof k);
                 memcpy(values + j * dim + LANES * l, &v, sizeof v);
             }

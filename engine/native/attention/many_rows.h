@@ -114,18 +114,19 @@ static INLINE void NAME(weigh)(const struct layer *layer, int64_t at, int count,
 
 /* Reads up to KEYS keys and values of a head, from position `at` on; zeros where there are fewer. Returns how many. */
 static INLINE int NAME(gather)(const struct work *work, const struct layer *layer, const struct tile *tile, int64_t at,
-                               int64_t last, const int dim, const int bf16, float *keys, float *values) {
+                               int64_t last, const int dim, const int bf16, const int int8, float *keys,
+                               float *values) {
     const int64_t *table = work->tables + work->table_first[tile->row], size = work->block_size;
-    const int64_t stride = work->kv_heads * (int64_t)dim;
+    const int64_t entry = entry_bytes(work), stride = work->kv_heads * entry;
     const int count = (int)(last - at + 1 < KEYS ? last - at + 1 : KEYS);
     for (int64_t done = 0; done < count;) {
         const int64_t block = table[(at + done) / size], first = (at + done) % size;
         const int64_t room = size - first, span = room < count - done ? room : count - done;
-        int64_t from = (block * size + first) * stride + tile->kv_head * dim;
+        int64_t from = (block * size + first) * stride + tile->kv_head * entry;
         for (int64_t j = done; j < done + span; j++, from += stride)
             for (int d = 0; d < dim; d += LANES) {
-                *(V *)(keys + j * dim + d) = NAME(load)(layer->key_cache, from + d, bf16);
-                *(V *)(values + j * dim + d) = NAME(load)(layer->value_cache, from + d, bf16);
+                *(V *)(keys + j * dim + d) = NAME(load_entry)((const char *)layer->key_cache + from, d, dim, bf16, int8);
+                *(V *)(values + j * dim + d) = NAME(load_entry)((const char *)layer->value_cache + from, d, dim, bf16, int8);
             }
         done += span;
     }
@@ -135,7 +136,7 @@ static INLINE int NAME(gather)(const struct work *work, const struct layer *laye
 }
 
 static INLINE void NAME(many_body)(const struct work *work, const struct layer *layer, const struct tile *tile,
-                                   const int dim, const int bf16) {
+                                   const int dim, const int bf16, const int int8) {
     const int group = (int)(work->heads / work->kv_heads), rows = tile->count * group;
     const int64_t last = tile->position + tile->count - 1;
     float keys[KEYS * MAX_DIM] ALIGNED, values[KEYS * MAX_DIM] ALIGNED, scores[KEYS * MAX_ROWS] ALIGNED;
@@ -157,7 +158,7 @@ static INLINE void NAME(many_body)(const struct work *work, const struct layer *
     }
     int64_t at = layer->window > 0 ? tile->position - layer->window + 1 : 0;
     for (at = at < 0 ? 0 : at; at <= last; at += KEYS) {
-        const int count = NAME(gather)(work, layer, tile, at, last, dim, bf16, keys, values);
+        const int count = NAME(gather)(work, layer, tile, at, last, dim, bf16, int8, keys, values);
         NAME(product_of_rows)(keys, dim, 1, KEYS, dim, many.query, many.registers, 0, scores);
         NAME(weigh)(layer, at, count, dim, scores, &many);
         NAME(product_of_rows)(values, 1, dim, dim, KEYS, scores, many.registers, 1, many.out);

@@ -40,7 +40,7 @@ struct NAME(pairs) {
 };
 
 struct NAME(group) { /* keys of one page, in order of their positions */
-    int64_t at, base; /* position and place in the cache, in elements, of the first one */
+    int64_t at, base; /* position and place in the cache, in bytes, of the first one */
     int count;        /* up to LANES, or 0 */
 };
 
@@ -57,40 +57,55 @@ static INLINE int64_t NAME(find_groups)(const int64_t *table, int64_t size, int6
     return at;
 }
 
-/* Fetches 32 inputs of a key or value to the level 2 cache: the level 1 cache has too few miss buffers for a block. */
-static INLINE void NAME(fetch_part)(const uint16_t *from) { __builtin_prefetch(from, 0, 2); }
+/* Fetches a part of a key or value to the level 2 cache: the level 1 cache has too few miss buffers for a block. */
+static INLINE void NAME(fetch_part)(const char *from) { __builtin_prefetch(from, 0, 2); }
 
 /* The values of two groups that are fetched line by line, evenly over a product: memory must not rest while it computes. */
 struct NAME(lines) {
-    const uint16_t *group[2];
-    int64_t stride;
-    int key, at; /* the next line: of this key of both groups, from this input on */
+    const char *group[2];
+    int64_t stride, entry; /* bytes */
+    int key, at;           /* the next line: of this key of both groups, from this byte on */
 };
 
-static INLINE void NAME(fetch_line)(struct NAME(lines) *lines, const int dim) {
+static INLINE void NAME(fetch_line)(struct NAME(lines) *lines) {
     NAME(fetch_part)(lines->group[lines->key / LANES % 2] + lines->key % LANES * lines->stride + lines->at);
-    lines->at += 32;
-    if (lines->at == dim)
+    lines->at += 64;
+    if (lines->at >= lines->entry)
         lines->at = 0, lines->key++;
 }
 
-/* Reads group `place` of `pairs` from `count` keys and values that are `stride` apart. The keys at `next_key` are fetched
- * meanwhile, as far apart as these. */
-static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_t stride, int count, const int dim,
-                              const uint16_t *next_key, int place,
-                              struct NAME(pairs) *pairs) {
-    const int64_t apart = stride;
+/* Widens an entry of 8-bit integers to bf16, in stores as wide as the loads that follow. */
+static INLINE void NAME(widen_entry)(const char *entry, const int dim, uint16_t *out) {
+    for (int d = 0; d < dim; d += 32) {
+        const __m512 low = (__m512)NAME(load_entry)(entry, d, dim, 1, 1);
+        const __m512 high = (__m512)NAME(load_entry)(entry, d + LANES, dim, 1, 1);
+        const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
+        memcpy(out + d, &both, sizeof both);
+    }
+}
+
+/* Reads group `place` of `pairs` from `count` keys and values that are `apart` bytes apart, `int8`: as 8-bit integers. The keys
+ * at `later` are fetched meanwhile, as far apart as these. */
+static INLINE void NAME(read)(const char *keys, const char *values, int64_t apart, int count, const int dim, const int int8,
+                              const char *later, int place, struct NAME(pairs) *pairs) {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
                                          5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    uint16_t *keys = pairs->keys + place * LANES * dim, *values = pairs->values + place * LANES * dim;
+    uint16_t *paired_keys = pairs->keys + place * LANES * dim, *paired_values = pairs->values + place * LANES * dim;
     uint16_t filled[2][LANES * MAX_DIM] ALIGNED;
-    if (count < LANES) { /* so that the loops below need no check per key */
-        memset(filled[0], 0, 2 * (size_t)(LANES * dim)), memset(filled[1], 0, 2 * (size_t)(LANES * dim));
-        for (int j = 0; j < count; j++) {
-            memcpy(filled[0] + j * dim, key + j * stride, 2 * (size_t)dim);
-            memcpy(filled[1] + j * dim, value + j * stride, 2 * (size_t)dim);
-        }
+    const uint16_t *key = (const uint16_t *)keys, *value = (const uint16_t *)values;
+    int64_t stride = apart / 2;
+    if (int8 || count < LANES) { /* so that the loops below need no check per key */
+        if (count < LANES)
+            memset(filled[0], 0, 2 * (size_t)(LANES * dim)), memset(filled[1], 0, 2 * (size_t)(LANES * dim));
+        for (int j = 0; j < count; j++)
+            if (int8) {
+                NAME(widen_entry)(keys + j * apart, dim, filled[0] + j * dim);
+                NAME(widen_entry)(values + j * apart, dim, filled[1] + j * dim);
+            } else {
+                memcpy(filled[0] + j * dim, keys + j * apart, 2 * (size_t)dim);
+                memcpy(filled[1] + j * dim, values + j * apart, 2 * (size_t)dim);
+            }
         key = filled[0], value = filled[1], stride = dim;
     }
     for (int d = 0; d < dim; d += 32) {
@@ -101,17 +116,17 @@ static INLINE void NAME(read)(const uint16_t *key, const uint16_t *value, int64_
         NAME(turn)(part);
 #pragma GCC unroll 8
         for (int j = 0; j < LANES / 2; j++)
-            NAME(fetch_part)(next_key + j * apart + d);
+            NAME(fetch_part)(later + j * apart + 2 * d);
 #pragma GCC unroll 16
         for (int j = 0; j < LANES; j++)
-            _mm512_store_si512(keys + d * LANES + j * 32, part[j]);
+            _mm512_store_si512(paired_keys + d * LANES + j * 32, part[j]);
     }
     for (int j = 0; j < LANES; j += 2)
         for (int d = 0; d < dim; d += 32) {
-            NAME(fetch_part)(next_key + (LANES / 2 + j / 2) * apart + d);
+            NAME(fetch_part)(later + (LANES / 2 + j / 2) * apart + 2 * d);
             const __m512i one = _mm512_loadu_si512(value + j * stride + d);
             const __m512i two = _mm512_loadu_si512(value + (j + 1) * stride + d);
-            uint16_t *to = values + j * dim + 2 * d;
+            uint16_t *to = paired_values + j * dim + 2 * d;
             _mm512_store_si512(to, _mm512_permutex2var_epi16(one, low, two));
             _mm512_store_si512(to + 32, _mm512_permutex2var_epi16(one, high, two));
         }

@@ -37,8 +37,8 @@ static INLINE void NAME(score)(const uint16_t *query, const int dim, const uint1
 #pragma GCC unroll 4
         for (int g = 0; g < GROUPS; g++)
             key[g] = _mm512_load_si512(keys + g * LANES * dim + d * LANES);
-        NAME(fetch_line)(&lines, dim);
-        NAME(fetch_line)(&lines, dim);
+        NAME(fetch_line)(&lines);
+        NAME(fetch_line)(&lines);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             const __m512i pair = PAIR(query + r * dim + d);
@@ -55,9 +55,9 @@ static INLINE void NAME(score)(const uint16_t *query, const int dim, const uint1
 }
 
 /* Adds the values of KEYS keys: weights [rows, KEYS], `registers` of the output's at `values` and `out` [rows, dim]. `lines`
- * of values [keys, whole] are fetched meanwhile. */
+ * are fetched meanwhile. */
 static INLINE void NAME(add_values)(const uint16_t *weights, const uint16_t *values, const int dim, const int rows,
-                                    const int registers, struct NAME(lines) *lines, const int whole, float *out) {
+                                    const int registers, struct NAME(lines) *lines, float *out) {
     __m512 sum[VECTOR_ROWS][4];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
@@ -69,8 +69,8 @@ static INLINE void NAME(add_values)(const uint16_t *weights, const uint16_t *val
 #pragma GCC unroll 4
         for (int l = 0; l < registers; l++)
             value[l] = _mm512_load_si512(values + j * dim + 2 * l * LANES);
-        NAME(fetch_line)(lines, whole);
-        NAME(fetch_line)(lines, whole);
+        NAME(fetch_line)(lines);
+        NAME(fetch_line)(lines);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             const __m512i pair = PAIR(weights + r * KEYS + j);
@@ -160,12 +160,12 @@ static __attribute__((noinline)) void NAME(score_rows)(const uint16_t *query, in
 
 static __attribute__((noinline)) void NAME(add_value_rows)(const uint16_t *weights, const uint16_t *values, int dim,
                                                            int rows, struct NAME(lines) lines, float *out) {
-#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 4, &lines, dim, out + d)
+#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 4, &lines, out + d)
     int d = 0;
     for (; d + 4 * LANES <= dim; d += 4 * LANES)
         SWITCH_FEW(CALL)
 #undef CALL
-#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 2, &lines, dim, out + d)
+#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 2, &lines, out + d)
     if (d < dim)
         SWITCH_FEW(CALL)
 #undef CALL
@@ -191,7 +191,7 @@ static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile,
         if (tiled) {
             for (int half = 0; half < 2 && row == first; half++)
                 for (struct NAME(lines) lines = ahead[half]; lines.key < 2 * LANES;)
-                    NAME(fetch_line)(&lines, dim);
+                    NAME(fetch_line)(&lines);
             NAME(tiled_scores)(query, dim, pairs->keys, count, scores);
         } else
 #endif
@@ -221,16 +221,16 @@ static INLINE void NAME(first_groups)(const struct work *work, const struct laye
     NAME(find_groups)(work->tables + work->table_first[after->row], work->block_size, stride, NAME(oldest)(layer, after),
                       after->position, groups);
     for (int g = 0; g < GROUPS; g++)
-        groups[g].base += (after->kv_head - tile->kv_head) * work->dim;
+        groups[g].base += (after->kv_head - tile->kv_head) * entry_bytes(work);
 }
 
 static INLINE void NAME(pair_body)(const struct work *work, const struct layer *layer, const struct tile *tile,
-                                   const int dim) {
+                                   const int dim, const int int8) {
     const int of_token = (int)(work->heads / work->kv_heads), rows = tile->count * of_token, all = rows * tile->heads;
-    const int64_t last = tile->position + tile->count - 1, stride = work->kv_heads * (int64_t)dim;
+    const int64_t last = tile->position + tile->count - 1, entry = entry_bytes(work), stride = work->kv_heads * entry;
     const int64_t *table = work->tables + work->table_first[tile->row];
-    const uint16_t *keys = (const uint16_t *)layer->key_cache + tile->kv_head * dim;
-    const uint16_t *values = (const uint16_t *)layer->value_cache + tile->kv_head * dim;
+    const char *keys = (const char *)layer->key_cache + tile->kv_head * entry;
+    const char *values = (const char *)layer->value_cache + tile->kv_head * entry;
     const int tiled = work->tile_rows > 0 && rows >= work->tile_rows;
     struct NAME(group) groups[2][GROUPS], first[GROUPS];
     struct NAME(state) state;
@@ -254,13 +254,14 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
             next = first;
         }
         for (int head = 0; head < tile->heads; head++) {
-            struct NAME(lines) ahead[2] = {{.stride = stride}, {.stride = stride}};
+            struct NAME(lines) ahead[2] = {{.stride = stride, .entry = entry}, {.stride = stride, .entry = entry}};
             for (int g = 0; g < GROUPS; g++) {
                 /* The next keys are scattered in memory: each head prefetches its own. */
-                const int64_t base = now[g].base + head * dim, later = (next[g].count ? next[g].base : now[g].base) + head * dim;
+                const int64_t base = now[g].base + head * entry;
+                const int64_t later = (next[g].count ? next[g].base : now[g].base) + head * entry;
                 ahead[g / 2].group[g % 2] = values + later;
                 if (now[g].count > 0)
-                    NAME(read)(keys + base, values + base, stride, now[g].count, dim, keys + later, g, &pairs);
+                    NAME(read)(keys + base, values + base, stride, now[g].count, dim, int8, keys + later, g, &pairs);
                 else
                     NAME(read_nothing)(dim, g, &pairs);
             }
@@ -275,6 +276,9 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
     }
 }
 
+#ifdef QUADS
+#include "int8_tile.h"
+#endif
 #undef PAIR
 #undef LOG2E
 #undef SWITCH_FEW

@@ -54,6 +54,9 @@ class Backend(Protocol):
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module with its layers replaced by what this device computes faster, and its structure as it was read."""
 
+    def kv_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype of the keys and values of a loaded model that computes in `dtype`; int8: `model/int8_entries.py`."""
+
     def attend_texts(self, encoder: torch.nn.Module) -> None:
         """Give the attention layers of a model of whole texts what this device computes faster."""
 

@@ -16,6 +16,7 @@ import torch
 
 from sluice_engine.backend.batch_builder import BatchBuilder
 from sluice_engine.model.batch import Batch
+from sluice_engine.model.int8_entries import from_entries, to_entries
 from sluice_engine.model.kv_cache import KVCache, KVShape
 from sluice_engine.scheduler import Row
 
@@ -63,7 +64,7 @@ class Probe:
     """
 
     def __init__(self, shape: KVShape, vocab: int, positions: int | None, device: torch.device) -> None:
-        self._ids = min(vocab, IDS)
+        self._ids, self._shape = min(vocab, IDS), shape
         self._windows = shape.groups.windows
         seen = {window for window in self._windows if window and (positions is None or window < positions)}
         self._rows = _probe_rows(sorted(seen))
@@ -100,22 +101,32 @@ class Probe:
             steps.append(RecordedStep(batch, before, self._snapshot(), logits))
         return steps
 
-    def difference(self, forward: Forward, steps: list[RecordedStep], close: float) -> str | None:
-        """The first difference of `forward` from the reference beyond `close` of the largest value, or None."""
+    def difference(
+        self, forward: Forward, steps: list[RecordedStep], close: float, *, int8_cache: bool = False
+    ) -> str | None:
+        """The first difference of `forward` from the reference beyond `close` of the largest value, or None. `int8_cache`: it
+        caches keys and values as 8-bit integers.
+        """
+        cache = self._int8_cache() if int8_cache else self._cache
         for number, step in enumerate(steps, start=1):
-            for tensor, content in zip(self._cache.tensors, step.before, strict=True):
-                tensor.copy_(content)
-            got = forward(replace(step.batch, native={}), self._cache)
+            for tensor, content in zip(cache.tensors, step.before, strict=True):
+                tensor.copy_(to_entries(content) if int8_cache else content)
+            got = forward(replace(step.batch, native={}), cache)
             close_rows = (got - step.logits).abs() <= close * step.logits.abs().amax(dim=-1, keepdim=True)
             if not bool(close_rows.all()):
                 rows = (~close_rows.all(dim=-1)).nonzero().flatten().tolist()
                 return f"logits of rows {rows} in step {number} of the probe"
-            for place, (tensor, want) in enumerate(zip(self._cache.tensors, step.after, strict=True)):
+            contents = (from_entries(each) if int8_cache else each for each in cache.tensors)
+            for place, (tensor, want) in enumerate(zip(contents, step.after, strict=True)):
                 written = torch.cat([each.slot_mapping for each in (step.batch, *step.batch.others)])
                 most = want.flatten(0, 1)[written].float().abs().max()
                 if not bool(((tensor.float() - want.float()).abs() <= close * most).all()):
                     return f"{'values' if place % 2 else 'keys'} in step {number} of the probe"
         return None
+
+    def _int8_cache(self) -> KVCache:
+        shape = replace(self._shape, dtype=torch.int8)
+        return KVCache(shape, self._cache.null_block, BLOCK, self._cache.layers[0][0].device)
 
     def _batch(self, step: int) -> Batch:
         rows = []

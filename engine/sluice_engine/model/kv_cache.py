@@ -19,12 +19,15 @@ from sluice_engine.backend.pool_memory import PoolMemory, check_size
 from sluice_engine.backend.resources import binary_size, small_pool
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import InsufficientMemory
+from sluice_engine.model.int8_entries import entry_length
 from sluice_engine.model.layer_groups import LayerGroups, group_layers
 
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """KV size of one layer and token, and the layer groups; without `grouped`, all layers are in one group."""
+    """KV size of one layer and token, and the layer groups; without `grouped`, all layers are in one group. A `dtype` of int8
+    means entries of `int8_entries.py`.
+    """
 
     layers: int
     kv_heads: int
@@ -37,14 +40,19 @@ class KVShape:
         """The layer groups."""
         return group_layers([None] * self.layers) if self.grouped is None else self.grouped
 
+    @property
+    def entry(self) -> int:
+        """Elements that one head of one token takes."""
+        return entry_length(self.head_dim, self.dtype)
+
     def block_bytes(self, block_size: int) -> int:
         """Bytes of one block over all layers of a group, keys and values."""
-        return 2 * self.groups.depth * block_size * self.kv_heads * self.head_dim * self.dtype.itemsize
+        return 2 * self.groups.depth * block_size * self.kv_heads * self.entry * self.dtype.itemsize
 
 
 class KVCache:
     """Keys and values of all layers, zeroed: for each index in a group a pair of [num_blocks + 1, block_size, kv_heads,
-    head_dim]. `layers` has each layer's pair, `group_of` each layer's group.
+    entry]. `layers` has each layer's pair, `group_of` each layer's group.
     """
 
     def __init__(
@@ -52,9 +60,9 @@ class KVCache:
     ) -> None:
         self.block_size = block_size
         self.null_block = num_blocks
-        size = (num_blocks + 1, block_size, shape.kv_heads, shape.head_dim)
+        size = (num_blocks + 1, block_size, shape.kv_heads, shape.entry)
         groups = shape.groups
-        # [host_blocks, depth, keys and values, block_size, kv_heads, head_dim]: one block is contiguous
+        # [host_blocks, depth, keys and values, block_size, kv_heads, entry]: one block is contiguous
         self._host = torch.empty(
             (host_blocks, groups.depth, 2, *size[1:]),
             dtype=shape.dtype,

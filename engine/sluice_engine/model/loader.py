@@ -120,7 +120,7 @@ def _load_generating(
     length = _model_length(options, getattr(config.get_text_config(), "max_position_embeddings", None))
     device = backend.device
     module, structure = backend.load(partial(_observed, checkpoint, backend, on_bytes), dtype)
-    kv_shape = structure.kv_shape(dtype)
+    kv_shape = structure.kv_shape(backend.kv_dtype(dtype))
     del structure  # it references the replaced layers
     vocab_size = module.get_output_embeddings().out_features
     eos_ids = _eos_ids(folder, config)

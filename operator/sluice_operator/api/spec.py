@@ -61,8 +61,8 @@ class ModelSpec(Model):
     quantization: Literal["none", "int8", "fp8"] = "none"
     """quantization is how the engine stores the weights and multiplies by them. int8: 8-bit integers with one scale per
     output, activations quantised per token; engines without an accelerator only, for models with the structure of Llama
-    or Qwen (other models are refused at start). It about halves the memory of the weights of bfloat16; a
-    decode step of few streams takes a third less time, one of many hardly less. fp8: weights and inputs of products as e4m3
+    or Qwen (other models are refused at start). Keys and values get one scale per head and token. It about halves the
+    memory of bfloat16 and takes a third off a decode step. fp8: weights and inputs of products as e4m3
     floats, on one GPU of compute capability 8.9 or newer. GPTQ and AWQ checkpoints need no setting. Defaults to none."""
 
 

@@ -1,8 +1,13 @@
-"""Products with int8 weights as formulas over tensors."""
+"""Products with int8 weights, and keys and values as 8-bit integers, as formulas over tensors."""
 
 from typing import Any
 
 import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from sluice_engine.model.int8_entries import from_entries, to_entries
 
 OUTLIERS, OUTLYING = 6, 5.0  # as in kernels.h
 
@@ -54,8 +59,21 @@ class _Int8(torch.nn.Module):
         return int8_product(rows, self.weight, self.bias).to(rows.dtype)
 
 
+def _attend(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any, **named: Any
+) -> tuple[torch.Tensor, None]:
+    """Attention to keys and values as a cache of 8-bit integers has them."""
+    rounded = (from_entries(to_entries(part)).to(part.dtype) for part in (key, value))
+    return sdpa_attention_forward(module, query, *rounded, *rest, **named)
+
+
 def as_int8(model: Any) -> Any:
-    """The model with its linear layers replaced by `int8_product`; a tied embedding becomes that of the int8 head."""
+    """The model with its linear layers replaced by `int8_product` and its attention by one to 8-bit integers; a tied embedding
+    becomes that of the int8 head.
+    """
+    AttentionInterface.register("int8_entries", _attend)
+    AttentionMaskInterface.register("int8_entries", sdpa_mask)
+    model.set_attn_implementation("int8_entries")
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     for name, linear in [(n, m) for n, m in model.named_modules() if type(m) is torch.nn.Linear]:
         parent, _, own = name.rpartition(".")

@@ -128,7 +128,8 @@ def paged_logits(case: Case, kernel: NativeAttention, quantization: Quantization
         return None
     assert isinstance(model.forward, NativeDecoder)
     blocks = -(-128 // BLOCK)
-    cache = KVCache(shape, blocks * len(case.rows), BLOCK, CPU)
+    kept = replace(shape, dtype=torch.int8) if quantization == "int8" else shape
+    cache = KVCache(kept, blocks * len(case.rows), BLOCK, CPU)
     builder = BatchBuilder(
         max_num_seqs=len(case.rows),
         max_model_length=128,

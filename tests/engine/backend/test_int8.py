@@ -142,6 +142,21 @@ def test_the_decoder_equals_the_formula_at_every_level(library: Path, level: int
         torch.testing.assert_close(got, want, rtol=0, atol=FLIPS[case.dtype] * float(want.abs().max()))
 
 
+WIDE = replace(MANY, hidden=384, heads=6, kv_heads=2, dim=64, rows=((0, 1), (39, 1), (70, 1), (9, 3), (90, 1), (0, 40)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [WIDE.rows, tuple(row for row in WIDE.rows if row[1] == 1)])
+def test_the_decoder_equals_the_formula_with_heads_of_64(
+    library: Path, level: int, rows: tuple[tuple[int, int], ...], dtype: torch.dtype
+) -> None:
+    case = replace(WIDE, rows=rows, dtype=dtype)
+    got, want = paged_logits(case, NativeAttention(2, library, level, always), "int8"), reference_logits(case)
+    assert (got is not None) == (dtype == torch.float32 or level >= native.BF16_LEVEL)
+    if got is not None:
+        torch.testing.assert_close(got, want, rtol=0, atol=FLIPS[dtype] * float(want.abs().max()))
+
+
 def test_any_number_of_threads_gives_the_same(library: Path) -> None:
     want = paged_logits(MANY, NativeAttention(1, library), "int8")
     assert want is not None

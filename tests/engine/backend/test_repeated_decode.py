@@ -127,7 +127,7 @@ def arrays(gathered: list[GatheredRows], inputs: StepInputs) -> dict[str, Any]:
         found |= {f"mask {number}": group.mask(None, BLOCK, torch.float32)}
     for number, part in enumerate(gathered):
         found |= {f"{name} {number}": getattr(part, name) for name in ("slots", "starts", "counts", "tables")}
-    native = batch.native.setdefault(HEADS, step_struct(batch, HEADS, CACHE, KERNEL))  # type: ignore[arg-type] # as the runner
+    native = batch.native.setdefault(HEADS, step_struct(batch, HEADS, CACHE, CACHE.dtype, KERNEL))  # type: ignore[arg-type] # as the runner
     found |= {f"native {number}": array for number, array in enumerate(native.arrays)}
     copies = {
         name: np.copy(array.numpy() if isinstance(array, torch.Tensor) else array) for name, array in found.items()

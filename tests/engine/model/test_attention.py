@@ -22,6 +22,7 @@ from sluice_engine.backend.cuda.modules import paged_attention
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.model.attention import PagedAttention
 from sluice_engine.model.batch import Batch, RowGroup
+from sluice_engine.model.int8_entries import from_entries, to_entries
 from sluice_engine.model.kv_cache import KVCache, KVShape
 from tests.engine.backend.compiled import always
 from tests.engine.families import FAMILIES, logits_of, save
@@ -29,6 +30,7 @@ from tests.engine.oracle import Oracle, finish, options, submit
 
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
+WIDENED = {torch.float32: 2e-5, torch.bfloat16: 4e-2}  # chunks of prompts round 8-bit entries to bfloat16
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Case:
     softcap: float | None
     dtype: torch.dtype
     seed: int
+    int8: bool = False  # the cache: entries of 8-bit integers
 
 
 @st.composite
@@ -114,7 +117,8 @@ class Setting:
 
         self.query = draw(tokens, case.heads)
         self.history = [(draw(end, case.kv_heads), draw(end, case.kv_heads)) for end in ends]
-        shape = KVShape(layers=1, kv_heads=case.kv_heads, head_dim=case.dim, dtype=case.dtype)
+        kept_as = torch.int8 if case.int8 else case.dtype
+        shape = KVShape(layers=1, kv_heads=case.kv_heads, head_dim=case.dim, dtype=kept_as)
         self.cache = KVCache(shape, blocks, case.block_size, CPU)
         slots: list[int] = []
         for row, (before, new) in enumerate(rows):
@@ -123,7 +127,7 @@ class Setting:
                 for at in range(before + new)
             ]
             for pool, kept in zip(self.cache.layers[0], self.history[row], strict=True):
-                pool.view(-1, case.kv_heads, case.dim)[places[:before]] = kept[:before]
+                pool.view(-1, *pool.shape[2:])[places[:before]] = (to_entries(kept) if case.int8 else kept)[:before]
             slots += places[before:]
         news = [new for _, new in rows]
         self.key = torch.cat([keys[-new:] for (keys, _), new in zip(self.history, news, strict=True)])
@@ -155,6 +159,21 @@ class Setting:
             padded_index=None if bool(inside.all()) else torch.nonzero(inside.view(-1)).view(-1),
         )
 
+    def _kept(self, part: torch.Tensor) -> torch.Tensor:
+        """Keys or values as the cache has them."""
+        return from_entries(to_entries(part)) if self.case.int8 else part
+
+    def take_written(self) -> None:
+        """Make the entries that were written part of what came before: an element between two integers takes either."""
+        kept = [from_entries(pool.view(-1, *pool.shape[2:])[self.batch.slot_mapping]) for pool in self.cache.layers[0]]
+        news = [new for _, new in self.rows]
+        for row, written in enumerate(zip(*(part.split(news) for part in kept), strict=True)):
+            keys, values = (
+                torch.cat([before[: -news[row]].float(), new])
+                for before, new in zip(self.history[row], written, strict=True)
+            )
+            self.history[row] = keys, values
+
     def attend(self, backend: PagedAttention) -> torch.Tensor:
         """[tokens, heads, dim] by this backend, queries and the rest as the views that transformers hands over."""
         query, key, value = (part.unsqueeze(0).transpose(1, 2) for part in (self.query, self.key, self.value))
@@ -180,7 +199,9 @@ class Setting:
             for position in range(before, before + new):
                 oldest = 0 if self.case.window is None else max(0, position - self.case.window + 1)
                 seen = slice(oldest, position + 1)
-                key, value = (part[seen].double().repeat_interleave(group, dim=1) for part in (keys, values))
+                key, value = (
+                    self._kept(part[seen]).double().repeat_interleave(group, dim=1) for part in (keys, values)
+                )
                 scores = torch.einsum("hd,nhd->hn", self.query[at].double(), key) * 0.3
                 if self.case.softcap is not None:
                     scores = self.case.softcap * torch.tanh(scores / self.case.softcap)
@@ -218,6 +239,57 @@ def test_windows_over_long_contexts_hide_what_is_older(
     case = replace(LONG, window=window, dtype=dtype)
     want, limit = Setting(case).dense(), TOLERANCE[dtype]
     torch.testing.assert_close(Setting(case).attend(backend(1)).double(), want, rtol=limit, atol=limit)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases())
+def test_the_kernel_writes_and_attends_to_8_bit_entries_at_every_level(library: Path, level: int, case: Case) -> None:
+    setting = Setting(replace(case, int8=True))
+    got = setting.attend(PagedAttention(native=NativeAttention(1, library, level, always))).double()
+    setting.take_written()
+    torch.testing.assert_close(got, setting.dense(), rtol=WIDENED[case.dtype], atol=WIDENED[case.dtype])
+    places = setting.batch.slot_mapping
+    for pool, news in zip(setting.cache.layers[0], (setting.key, setting.value), strict=True):
+        written, formula = pool.view(-1, *pool.shape[2:])[places], to_entries(news)
+        step = news.float().abs().amax(dim=-1, keepdim=True) / 127
+        assert bool(((from_entries(written) - from_entries(formula)).abs() <= 1.01 * step).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [None, 40, 64, 100])
+def test_windows_hide_8_bit_entries_that_are_older(
+    library: Path, level: int, window: int | None, dtype: torch.dtype
+) -> None:
+    setting = Setting(replace(LONG, window=window, dtype=dtype, int8=True))
+    got = setting.attend(PagedAttention(native=NativeAttention(1, library, level, always))).double()
+    setting.take_written()
+    torch.testing.assert_close(got, setting.dense(), rtol=WIDENED[dtype], atol=WIDENED[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("where", ["query", "key", "value"])
+@pytest.mark.parametrize("strange", [math.nan, math.inf])
+def test_a_row_that_is_not_finite_affects_no_other_through_8_bit_entries(
+    library: Path, level: int, strange: float, where: str, dtype: torch.dtype
+) -> None:
+    setting = Setting(replace(PLAIN, dtype=dtype, int8=True))
+    getattr(setting, where)[1, :, 7].fill_(strange)  # of the second row's only token
+    got = setting.attend(PagedAttention(native=NativeAttention(1, library, level, always))).isnan().flatten(1)
+    assert got[1].all() and not got[torch.arange(len(got)) != 1].any()
+
+
+@pytest.mark.parametrize("size", [2.0**-70, 2.0**100])
+def test_8_bit_entries_of_any_magnitude_are_attended_to(library: Path, level: int, size: float) -> None:
+    setting = Setting(replace(PLAIN, dtype=torch.bfloat16, int8=True))
+    setting.query.mul_(1 / size)
+    for keys, values in setting.history:
+        keys.mul_(size), values.mul_(size)
+    setting.key.mul_(size), setting.value.mul_(size)
+    for pool in setting.cache.layers[0]:
+        scales = pool[..., -4:].contiguous().view(torch.float32) * size
+        pool[..., -4:] = scales.view(torch.int8)
+    got = setting.attend(PagedAttention(native=NativeAttention(1, library, level, always))).double()
+    torch.testing.assert_close(got, setting.dense(), rtol=0.03, atol=0.03 * size)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -7,6 +7,7 @@ import pytest
 
 from sluice.models.uri import HubModel, parse_uri
 from sluice_operator.model_check import HubReader, ModelRecord, NotChecked
+from sluice_perfmodel.model_memory import Plan
 from tests.hub_server import COMMIT, Hub
 from tests.operator.model_check.conftest import CONFIG, PARAMETERS, header
 
@@ -25,7 +26,7 @@ async def test_the_facts_of_a_model_are_read_without_its_weights(hub: Hub, uri: 
     record = await HubReader(hub.url).read(parse_uri(uri))
     assert record.fault is None
     assert (record.facts.parameters, record.facts.dtype, record.facts.positions) == (PARAMETERS, "bfloat16", 40960)
-    assert record.facts.kv is not None and record.facts.kv.request_bytes(1024, 16, 2) == 1024 * 144 * 1024
+    assert record.facts.kv is not None and record.facts.kv.request_bytes(1024, Plan("bfloat16")) == 1024 * 144 * 1024
     assert len(hub.requests) == 4
 
 

@@ -78,6 +78,14 @@ def test_int8_weights_need_a_quarter_of_float32() -> None:
     assert found is not None and "7.63 GiB of weights in int8" in found.message
 
 
+def test_int8_has_a_byte_for_each_element_of_the_cache_and_a_scale_for_each_head() -> None:
+    on_cpu: dict[str, Any] = {"model": {"quantization": "int8"}, "accelerator": {"count": 0}}
+    on_cpu["resources"] = {"limits": {"memory": "64Gi"}}
+    found = judge(spec(kvCache={"size": "1Gi"}, **on_cpu), QWEN).problem
+    assert found is not None and "One request of 40960 tokens needs 2.9 GiB of KV cache" in found.message
+    assert judge(spec(kvCache={"size": "3Gi"}, **on_cpu), QWEN).problem is None
+
+
 def test_a_size_of_the_kv_cache_replaces_its_share() -> None:
     short: dict[str, Any] = {
         "resources": {"limits": {"memory": "1Gi"}},

@@ -1,7 +1,7 @@
 """Decides by a numerical comparison whether the compiled decoder runs a loaded model.
 
 If its logits, keys and values equal the model's within CLOSE, the compiled decoder runs the model; otherwise torch
-does. With int8 weights the model in its own dtype is the reference, within CLOSE_INT8.
+does. With int8 weights, keys and values the model in its own dtype is the reference, within CLOSE_INT8.
 """
 
 import logging
@@ -52,8 +52,9 @@ def compile_forward(
         return f"the compiled decoder does not have {error}"
     module.forward = decoder
     begun = time.perf_counter()
-    close = CLOSE_INT8 if quantization == "int8" else CLOSE[shape.dtype]
-    difference = probe.difference(forward, expected, close)
+    int8 = quantization == "int8"
+    close = CLOSE_INT8 if int8 else CLOSE[shape.dtype]
+    difference = probe.difference(forward, expected, close, int8_cache=int8)
     if difference is not None:
         raise OutputMismatch(difference)
     probing += time.perf_counter() - begun
@@ -61,6 +62,6 @@ def compile_forward(
         "the model's layers are run by the compiled decoder, compared on %d tokens in %.2f s%s",
         probe.tokens,
         probing,
-        "; its weights are int8" if quantization == "int8" else "",
+        "; its weights, keys and values are int8" if int8 else "",
     )
     return None

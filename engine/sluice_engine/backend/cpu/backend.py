@@ -66,6 +66,10 @@ class CpuBackend:
             )
         return cast(PreTrainedModel, module)
 
+    def kv_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """int8 with int8 weights: of many streams, keys and values are a third of what a step reads."""
+        return torch.int8 if self._quantization == "int8" else dtype
+
     def load(self, read: ReadModule, dtype: torch.dtype) -> tuple[torch.nn.Module, Structure]:
         """The module, run by the compiled decoder or with compiled attention and fused layers. Raises InvalidOption for
         int8 weights of a model that the compiled decoder does not run.

@@ -179,7 +179,7 @@ class NativeDecoder:
         if isinstance(found, _Described):
             return found
         groups, keys = (batch, *batch.others), cache.layers[0][0]
-        steps = tuple(step_struct(each, self._heads, keys, self._kernel) for each in groups)
+        steps = tuple(step_struct(each, self._heads, keys, self._dtype, self._kernel) for each in groups)
         work = (Work * len(steps))(*(each.work for each in steps))
         blocks = max(group.block_tables.shape[1] for group in batch.groups)
         described = _Described(steps, work, blocks * keys.shape[1])

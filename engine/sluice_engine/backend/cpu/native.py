@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sluice_engine.backend.cpu.structs import MIRRORS, Layer, Work, check_layouts
 from sluice_engine.backend.cpu.tiles import TILE_LEVEL, Choose, attention_rows, least_faster
 from sluice_engine.model.batch import Batch
+from sluice_engine.model.int8_entries import head_dim_of
 
 _log = logging.getLogger(__name__)
 LIBRARY = Path(__file__).parents[2] / "_native" / "libsluice_cpu.so"
@@ -30,7 +31,7 @@ LEVELS = {
     TILE_LEVEL: "AMX and AVX-512 with bf16",
 }
 _BEST = max(LEVELS)
-ABI = 9  # version of kernels.h: the library's functions and their arguments
+ABI = 10  # version of kernels.h: the library's functions and their arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class NativeAttention:
         return (
             query.device.type == "cpu"
             and query.dtype in (torch.float32, torch.bfloat16)
-            and query.dtype == key.dtype == key_cache.dtype
+            and query.dtype == key.dtype
+            and key_cache.dtype in (query.dtype, torch.int8)
             and dim % 16 == 0
             and dim <= 256
             and heads % kv_heads == 0
@@ -97,7 +99,7 @@ class NativeAttention:
         window: int | None,
         softcap: float | None,
     ) -> torch.Tensor:
-        """query [1, Hq, T, D], key and value [1, Hkv, T, D], caches [blocks, block_size, Hkv, D] → [1, T, Hq, D].
+        """query [1, Hq, T, D], key and value [1, Hkv, T, D], caches [blocks, block_size, Hkv, entry] → [1, T, Hq, D].
 
         Raises RuntimeError when the kernel rejects the step: `can_attend` is false for it, or an allocation failed.
         """
@@ -105,7 +107,7 @@ class NativeAttention:
         _, heads, tokens, dim = query.shape
         step = batch.native.get(heads)
         if step is None:
-            step = batch.native[heads] = step_struct(batch, heads, caches[0], self)
+            step = batch.native[heads] = step_struct(batch, heads, caches[0], query.dtype, self)
         out = torch.empty(1, tokens, heads, dim, dtype=query.dtype)
         layer = Layer(
             query.data_ptr(),
@@ -130,9 +132,11 @@ class NativeAttention:
         return out
 
 
-def step_struct(batch: Batch, heads: int, cache: torch.Tensor, kernel: NativeAttention) -> StepStruct:
-    """The batch as `struct work`, for a cache [blocks, block_size, Hkv, D] with the model's dtype. With one group of
-    single tokens it points to the batch's own memory, which may be written again (`backend/repeated_decode.py`).
+def step_struct(
+    batch: Batch, heads: int, cache: torch.Tensor, dtype: torch.dtype, kernel: NativeAttention
+) -> StepStruct:
+    """The batch as `struct work`, for a model of `dtype` and a cache [blocks, block_size, Hkv, entry] of that dtype or of
+    int8 (`int8_entries.py`). With one group of single tokens it points to the batch's own memory, which may be written again (`backend/repeated_decode.py`).
     """
     lengths, starts, firsts, tables = [], [], [], []
     used = 0
@@ -150,11 +154,13 @@ def step_struct(batch: Batch, heads: int, cache: torch.Tensor, kernel: NativeAtt
         *(np.ascontiguousarray(_joined(parts), dtype=np.int64) for parts in (starts, firsts, tables)),
         np.ascontiguousarray(batch.slot_mapping.numpy()),
     )
-    _, block_size, kv_heads, dim = cache.shape
+    _, block_size, kv_heads, entry = cache.shape
+    dim = head_dim_of(entry, cache.dtype)
     sizes = (len(row_first) - 1, int(row_first[-1]), heads, kv_heads, dim, block_size)
     addresses = (array.ctypes.data for array in arrays)
-    tiles = kernel.tile_rows(dim, cache.dtype)
-    work = Work(*sizes, int(cache.dtype == torch.bfloat16), kernel.threads, *addresses, tiles)
+    tiles = kernel.tile_rows(dim, dtype)
+    int8 = int(cache.dtype == torch.int8)
+    work = Work(*sizes, int(dtype == torch.bfloat16), kernel.threads, *addresses, tiles, int8)
     return StepStruct(work, arrays)
 
 

@@ -11,7 +11,7 @@ class Work(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("rows", "tokens", "heads", "kv_heads")),
         *((name, ctypes.c_int64) for name in ("dim", "block_size", "bf16", "threads")),
         *((name, ctypes.c_void_p) for name in ("row_first", "row_start", "table_first", "tables", "slots")),
-        ("tile_rows", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("tile_rows", "int8_cache")),
     )
 
 

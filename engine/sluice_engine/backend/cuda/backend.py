@@ -145,6 +145,10 @@ class CudaBackend:
         _log.info("attention by %s: %s", attention.name, attention.reason)
         return attention
 
+    def kv_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The model's own."""
+        return dtype
+
     def attend_texts(self, encoder: torch.nn.Module) -> None:
         """By torch's flash attention where it supports them, because the kernels read pages."""
         set_attention(encoder.modules(), PagedAttention(texts=flash_texts))
