@@ -37,6 +37,11 @@ static INLINE void NAME(store)(void *to, int64_t index, V in, int bf16) {
         memcpy((float *)to + index, &in, sizeof in);
         return;
     }
+#ifdef PAIRS
+    const __m256bh narrow = _mm512_cvtneps_pbh((__m512)in);
+    memcpy((uint16_t *)to + index, &narrow, sizeof narrow);
+    return;
+#endif
     NAME(words) bits;
     memcpy(&bits, &in, sizeof bits);
     NAME(words) rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16; /* to nearest even */
@@ -193,6 +198,9 @@ static INLINE void NAME(put)(void *to, int64_t index, float in, int bf16) {
 static INLINE V NAME(round)(V in, int bf16) {
     if (!bf16)
         return in;
+#ifdef PAIRS
+    return (V)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)in)), 16);
+#endif
     NAME(words) bits;
     memcpy(&bits, &in, sizeof bits);
     NAME(words) isnan = (NAME(words))(in != in);

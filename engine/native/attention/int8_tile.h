@@ -236,6 +236,26 @@ static __attribute__((noinline)) void NAME(add_int8)(const uint8_t *weights, flo
         NAME(add_quads)(weights, factor, ROWS, dim, groups, values, stride, later, step, out);
 }
 
+/* Computes what a weight of 1 is multiplied with so that it and the scale of its value fit two bytes, 65,280 at most: scales
+ * [GROUPS]. Returns what their products are multiplied with: NaN if a value is not finite. `values`: of each group's first key. */
+static INLINE float NAME(value_scales)(const struct NAME(group) *groups, const char *const *values, int64_t stride, const int dim,
+                                       __m512 *scales) {
+    __m512 most = _mm512_setzero_ps();
+    __mmask16 strange = 0;
+    for (int g = 0; g < GROUPS; g++) {
+        scales[g] = groups[g].count == LANES ? NAME(scales)(values[g], LANES, stride, dim)
+                    : groups[g].count > 0    ? NAME(scales)(values[g], groups[g].count, stride, dim)
+                                             : _mm512_setzero_ps();
+        strange |= _mm512_cmp_ps_mask(scales[g], scales[g], _CMP_UNORD_Q);
+        most = _mm512_max_ps(most, scales[g]);
+    }
+    const float largest = _mm512_reduce_max_ps(most);
+    const int usable = largest > SMALLEST;
+    for (int g = 0; g < GROUPS; g++)
+        scales[g] = _mm512_mul_ps(scales[g], _mm512_set1_ps(usable ? 65280.0f / largest : 0.0f));
+    return strange ? NAN : usable ? largest / 65280.0f : 0.0f;
+}
+
 /* Adds KEYS keys of one KV head to the rows [first, first + rows) of the state. `keys` and `values`: of each group's first key;
  * `next`: the keys and values that follow, which are fetched meanwhile. */
 static INLINE void NAME(add_keys)(const struct layer *layer, const struct tile *tile, const struct NAME(group) *groups,
@@ -249,29 +269,18 @@ static INLINE void NAME(add_keys)(const struct layer *layer, const struct tile *
     V scores[ROWS * GROUPS];
     uint8_t weights[ROWS * 2 * KEYS] ALIGNED;
     struct NAME(quad_keys) keys;
-    __m512 scales[GROUPS], most = _mm512_setzero_ps();
-    __mmask16 strange = 0;
+    __m512 scales[GROUPS];
+    float factor = 0.0f;
     for (int g = 0; g < GROUPS; g++)
         if (groups[g].count == LANES)
             NAME(read_keys)(entries[0][g], LANES, stride, dim, g, &keys);
         else if (groups[g].count > 0)
             NAME(read_keys)(entries[0][g], groups[g].count, stride, dim, g, &keys);
-    for (int g = 0; g < GROUPS; g++) {
-        scales[g] = groups[g].count == LANES ? NAME(scales)(entries[1][g], LANES, stride, dim)
-                    : groups[g].count > 0    ? NAME(scales)(entries[1][g], groups[g].count, stride, dim)
-                                             : _mm512_setzero_ps();
-        strange |= _mm512_cmp_ps_mask(scales[g], scales[g], _CMP_UNORD_Q);
-        most = _mm512_max_ps(most, scales[g]);
-    }
-    /* A weight is at most 1, so that it and the scale fit two bytes, 65,280 at most. A value that is not finite makes all NaN. */
-    const float largest = _mm512_reduce_max_ps(most);
-    const int usable = largest > SMALLEST;
-    const float factor = strange ? NAN : usable ? largest / 65280.0f : 0.0f;
-    for (int g = 0; g < GROUPS; g++)
-        scales[g] = _mm512_mul_ps(scales[g], _mm512_set1_ps(usable ? 65280.0f / largest : 0.0f));
     for (int row = first, last = first + rows; row < last; row += ROWS) {
         const int count = last - row < ROWS ? last - row : ROWS;
         NAME(score_int8)(state, row, count, dim, &keys, next[0], step, scores);
+        if (row == first) /* not earlier: they may still be on their way from memory */
+            factor = NAME(value_scales)(groups, entries[1], stride, dim, scales);
         for (int r = 0; r < count; r++)
             NAME(weigh_bytes)(layer, groups, tile->position + (row + r - first) / of_token, hidden, dim, row + r, scales,
                               scores + r * GROUPS, weights + r * 2 * KEYS, state);
