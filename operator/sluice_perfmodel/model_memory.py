@@ -21,6 +21,7 @@ CERTAIN_SHARE: Final = 0.9
 MAX_NUMBER: Final = 1 << 31
 MAX_LAYERS: Final = 10_000
 DTYPE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
+INT8_SCALE_BYTES: Final = 4  # of each head of a token whose keys and values are 8-bit integers
 _GENERATING: Final = ("ForCausalLM", "LMHeadModel")
 
 
@@ -36,7 +37,7 @@ class KVLayers:
         """Bytes of one request, in whole blocks. A window holds at least its own tokens."""
         block_size = plan.block_size
         kept = sum(-(-min(tokens, window or tokens) // block_size) * block_size for window in self.windows)
-        head = self.head_size + 4 if plan.int8 else self.head_size * DTYPE_BYTES[plan.dtype]
+        head = self.head_size + INT8_SCALE_BYTES if plan.int8 else self.head_size * DTYPE_BYTES[plan.dtype]
         return 2 * kept * self.heads * head
 
 

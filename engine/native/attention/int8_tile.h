@@ -262,10 +262,7 @@ static INLINE void NAME(add_keys)(const struct layer *layer, const struct tile *
                                   int of_token, int first, int rows, const int dim, int64_t stride,
                                   const char *const (*entries)[GROUPS], const char *const (*next)[GROUPS],
                                   int64_t step, struct NAME(int8_state) *state) {
-    const struct NAME(group) *end = groups + GROUPS - 1;
-    const int hidden = layer->softcap > 0 || end->count < LANES || end->at + LANES - 1 > tile->position ||
-                       groups[0].count + groups[1].count + groups[2].count < KEYS - LANES ||
-                       (layer->window > 0 && groups[0].at <= tile->position + tile->count - 1 - layer->window);
+    const int hidden = NAME(hides)(layer, tile, groups);
     V scores[ROWS * GROUPS];
     uint8_t weights[ROWS * 2 * KEYS] ALIGNED;
     struct NAME(quad_keys) keys;
@@ -290,31 +287,23 @@ static INLINE void NAME(add_keys)(const struct layer *layer, const struct tile *
 
 static INLINE void NAME(int8_body)(const struct work *work, const struct layer *layer, const struct tile *tile, const int dim) {
     const int of_token = (int)(work->heads / work->kv_heads), rows = tile->count * of_token, all = rows * tile->heads;
-    const int64_t last = tile->position + tile->count - 1, entry = entry_bytes(work), stride = work->kv_heads * entry;
-    const int64_t *table = work->tables + work->table_first[tile->row];
+    const int64_t entry = entry_bytes(work), stride = work->kv_heads * entry;
     const char *caches[2] = {(const char *)layer->key_cache + tile->kv_head * entry,
                              (const char *)layer->value_cache + tile->kv_head * entry};
     const int whole = tile->heads == work->kv_heads; /* then what follows is fetched in the order of memory */
-    struct NAME(group) groups[2][GROUPS], first[GROUPS];
     struct NAME(int8_state) state;
 
     for (int r = 0; r < all; r++) { /* rows of one head are adjacent */
-        const int64_t token = tile->token + r % rows / of_token, head = (tile->kv_head + r / rows) * of_token + r % of_token;
-        NAME(split_query)((const uint16_t *)layer->query + token * layer->query_token + head * layer->query_head, dim,
+        const struct NAME(place) place = NAME(place_of)(work, tile, r);
+        NAME(split_query)((const uint16_t *)layer->query + place.token * layer->query_token + place.head * layer->query_head, dim,
                           layer->scale, r, &state);
         memset(state.out + r * dim, 0, sizeof(float) * (size_t)dim);
         state.sums[r] = (V){0};
         state.highest[r] = -INFINITY;
     }
-    int turn = 0;
-    int64_t at = NAME(find_groups)(table, work->block_size, stride, NAME(oldest)(layer, tile), last, groups[0]);
-    for (; groups[turn][0].count > 0; turn = !turn) {
-        const struct NAME(group) *now = groups[turn], *next = groups[!turn];
-        at = NAME(find_groups)(table, work->block_size, stride, at, last, groups[!turn]);
-        if (next[0].count == 0 && tile->after != NULL) {
-            NAME(first_groups)(work, layer, tile, stride, first);
-            next = first;
-        }
+    struct NAME(walk) walk = NAME(begin)(work, layer, tile);
+    while (NAME(advance)(work, layer, tile, &walk)) {
+        const struct NAME(group) *now = walk.now, *next = walk.next;
         for (int head = 0; head < tile->heads; head++) {
             const char *entries[2][GROUPS], *later[2][GROUPS];
             for (int g = 0; g < GROUPS; g++)
@@ -328,14 +317,14 @@ static INLINE void NAME(int8_body)(const struct work *work, const struct layer *
         }
     }
     for (int r = 0; r < all; r++) {
-        const int64_t token = tile->token + r % rows / of_token, head = (tile->kv_head + r / rows) * of_token + r % of_token;
+        const struct NAME(place) place = NAME(place_of)(work, tile, r);
         const float sum = NAME(sum)(state.sums[r]);
         for (int d = 0; d < dim; d += PIECE) {
             float ordered[PIECE] ALIGNED;
             for (int part = 0; part < PIECE; part += 4)
                 memcpy(ordered + part % 16 * 4 + part / 16 * 4, state.out + r * dim + d + part, 4 * sizeof(float));
             for (int i = 0; i < PIECE; i += LANES)
-                NAME(store)(layer->out, (token * work->heads + head) * dim + d + i, *(V *)(ordered + i) / sum, 1);
+                NAME(store)(layer->out, (place.token * work->heads + place.head) * dim + d + i, *(V *)(ordered + i) / sum, 1);
         }
     }
 }

@@ -5,6 +5,7 @@
  * A softmax covers KEYS keys, and a few query rows at once: their sums stay in registers, in both products.
  */
 #include "pair_keys.h"
+#include "walk.h"
 #ifdef TILES
 #include "../amx/attention.h"
 #define ROWS_AT_ONCE TILED_QUERIES
@@ -176,10 +177,7 @@ static __attribute__((noinline)) void NAME(add_value_rows)(const uint16_t *weigh
 static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile, const struct NAME(group) *groups,
                              int of_token, int first, int rows, const int dim, int tiled,
                              const struct NAME(pairs) *pairs, const struct NAME(lines) *ahead, struct NAME(state) *state) {
-    const struct NAME(group) *end = groups + GROUPS - 1;
-    const int hidden = layer->softcap > 0 || end->count < LANES || end->at + LANES - 1 > tile->position ||
-                       groups[0].count + groups[1].count + groups[2].count < KEYS - LANES ||
-                       (layer->window > 0 && groups[0].at <= tile->position + tile->count - 1 - layer->window);
+    const int hidden = NAME(hides)(layer, tile, groups);
     const int most = tiled ? ROWS_AT_ONCE : VECTOR_ROWS;
     V scores[ROWS_AT_ONCE * GROUPS];
     uint16_t weights[ROWS_AT_ONCE * KEYS] ALIGNED;
@@ -208,51 +206,27 @@ static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile,
     }
 }
 
-/* The position of the oldest key that a tile attends to. */
-static INLINE int64_t NAME(oldest)(const struct layer *layer, const struct tile *tile) {
-    const int64_t at = layer->window > 0 ? tile->position - layer->window + 1 : 0;
-    return at < 0 ? 0 : at;
-}
-
-/* The first groups of the tile after this one, relative to this one's KV head. */
-static INLINE void NAME(first_groups)(const struct work *work, const struct layer *layer, const struct tile *tile,
-                                      int64_t stride, struct NAME(group) *groups) {
-    const struct tile *after = tile->after;
-    NAME(find_groups)(work->tables + work->table_first[after->row], work->block_size, stride, NAME(oldest)(layer, after),
-                      after->position, groups);
-    for (int g = 0; g < GROUPS; g++)
-        groups[g].base += (after->kv_head - tile->kv_head) * entry_bytes(work);
-}
-
 static INLINE void NAME(pair_body)(const struct work *work, const struct layer *layer, const struct tile *tile,
                                    const int dim, const int int8) {
     const int of_token = (int)(work->heads / work->kv_heads), rows = tile->count * of_token, all = rows * tile->heads;
-    const int64_t last = tile->position + tile->count - 1, entry = entry_bytes(work), stride = work->kv_heads * entry;
-    const int64_t *table = work->tables + work->table_first[tile->row];
+    const int64_t entry = entry_bytes(work), stride = work->kv_heads * entry;
     const char *keys = (const char *)layer->key_cache + tile->kv_head * entry;
     const char *values = (const char *)layer->value_cache + tile->kv_head * entry;
     const int tiled = work->tile_rows > 0 && rows >= work->tile_rows;
-    struct NAME(group) groups[2][GROUPS], first[GROUPS];
     struct NAME(state) state;
     struct NAME(pairs) pairs;
 
     for (int r = 0; r < all; r++) { /* rows of one head are adjacent */
-        const int64_t token = tile->token + r % rows / of_token, head = (tile->kv_head + r / rows) * of_token + r % of_token;
+        const struct NAME(place) place = NAME(place_of)(work, tile, r);
         memcpy(state.query + r * dim,
-               (const uint16_t *)layer->query + token * layer->query_token + head * layer->query_head, 2 * (size_t)dim);
+               (const uint16_t *)layer->query + place.token * layer->query_token + place.head * layer->query_head, 2 * (size_t)dim);
         memset(state.out + r * dim, 0, sizeof(float) * (size_t)dim);
         state.sums[r] = (V){0};
         state.highest[r] = -INFINITY;
     }
-    int turn = 0;
-    int64_t at = NAME(find_groups)(table, work->block_size, stride, NAME(oldest)(layer, tile), last, groups[0]);
-    for (; groups[turn][0].count > 0; turn = !turn) {
-        const struct NAME(group) *now = groups[turn], *next = groups[!turn];
-        at = NAME(find_groups)(table, work->block_size, stride, at, last, groups[!turn]);
-        if (next[0].count == 0 && tile->after != NULL) {
-            NAME(first_groups)(work, layer, tile, stride, first);
-            next = first;
-        }
+    struct NAME(walk) walk = NAME(begin)(work, layer, tile);
+    while (NAME(advance)(work, layer, tile, &walk)) {
+        const struct NAME(group) *now = walk.now, *next = walk.next;
         for (int head = 0; head < tile->heads; head++) {
             struct NAME(lines) ahead[2] = {{.stride = stride, .entry = entry}, {.stride = stride, .entry = entry}};
             for (int g = 0; g < GROUPS; g++) {
@@ -269,10 +243,10 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
         }
     }
     for (int r = 0; r < all; r++) {
-        const int64_t token = tile->token + r % rows / of_token, head = (tile->kv_head + r / rows) * of_token + r % of_token;
+        const struct NAME(place) place = NAME(place_of)(work, tile, r);
         const float whole = NAME(sum)(state.sums[r]);
         for (int d = 0; d < dim; d += LANES)
-            NAME(store)(layer->out, (token * work->heads + head) * dim + d, *(V *)(state.out + r * dim + d) / whole, 1);
+            NAME(store)(layer->out, (place.token * work->heads + place.head) * dim + d, *(V *)(state.out + r * dim + d) / whole, 1);
     }
 }
 

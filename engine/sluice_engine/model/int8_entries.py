@@ -8,18 +8,19 @@ from typing import Final
 
 import torch
 
-_SCALE_BYTES: Final = 4
+from sluice_perfmodel.model_memory import INT8_SCALE_BYTES
+
 _SMALLEST: Final = 1e-36  # heads of smaller elements become zeros
 
 
 def entry_length(head_dim: int, dtype: torch.dtype) -> int:
     """Elements of one head of one token in a KV cache of this dtype."""
-    return head_dim + _SCALE_BYTES if dtype == torch.int8 else head_dim
+    return head_dim + INT8_SCALE_BYTES if dtype == torch.int8 else head_dim
 
 
 def head_dim_of(entry: int, dtype: torch.dtype) -> int:
     """The inverse of `entry_length`."""
-    return entry - _SCALE_BYTES if dtype == torch.int8 else entry
+    return entry - INT8_SCALE_BYTES if dtype == torch.int8 else entry
 
 
 def to_entries(heads: torch.Tensor) -> torch.Tensor:
@@ -35,5 +36,5 @@ def to_entries(heads: torch.Tensor) -> torch.Tensor:
 
 def from_entries(entries: torch.Tensor) -> torch.Tensor:
     """int8 [..., dim + 4] → float32 [..., dim]."""
-    integers, scales = entries.split([entries.shape[-1] - _SCALE_BYTES, _SCALE_BYTES], dim=-1)
+    integers, scales = entries.split([entries.shape[-1] - INT8_SCALE_BYTES, INT8_SCALE_BYTES], dim=-1)
     return integers.float() * scales.contiguous().view(torch.float32)
