@@ -6,6 +6,7 @@
  */
 #define ROWS 3   /* of two bytes, times four sums, beside four registers of keys or values and one more */
 #define PIECE 64 /* elements of a head that fill a register */
+#define LINE 64  /* bytes that the processor fetches together */
 #define WORD(from) ({ int32_t word_; memcpy(&word_, from, sizeof word_); (NAME(ints)){0} + word_; })
 
 /* State of a tile between keys, by query row. */
@@ -48,8 +49,16 @@ static INLINE const char *NAME(entry)(const char *first, int j, int count, int64
     return first + (j < count ? j : count - 1) * stride;
 }
 
-/* Fetches a piece of an entry to the level 2 cache. */
-static INLINE void NAME(fetch_piece)(const char *piece) { __builtin_prefetch(piece, 0, 2); }
+/* What follows in the cache and is fetched to level 2 meanwhile: of each group and each PIECE of a head LANES lines that are
+ * `step` bytes apart, and one more. A line that is left out is waited for. */
+struct NAME(following) {
+    const char *group[2][GROUPS]; /* keys and values */
+    int64_t step, piece;          /* bytes from line to line, and from piece to piece */
+};
+
+static INLINE void NAME(fetch_following)(const char *group, const struct NAME(following) *next, int d, int line) {
+    __builtin_prefetch(group + d / PIECE * next->piece + line * next->step, 0, 2);
+}
 
 /* The scales of a group's entries, 0 beyond `count`. One by one: a gather takes twice as long. */
 static INLINE __m512 NAME(scales)(const char *first, int count, int64_t stride, const int dim) {
@@ -89,10 +98,10 @@ static INLINE void NAME(read_keys)(const char *first, int count, int64_t stride,
     keys->scales[group] = NAME(scales)(first, count, stride, dim);
 }
 
-/* Computes the scores of `rows` rows from `row` on with all keys: out [rows, GROUPS]. The keys at `later`, of each group, are
- * fetched meanwhile: evenly, because few lines can be under way. */
+/* Computes the scores of `rows` rows from `row` on with all keys: out [rows, GROUPS]. The keys of `next` are fetched meanwhile:
+ * evenly, because few lines can be under way. */
 static INLINE void NAME(score_quads)(const struct NAME(int8_state) *state, int row, const int rows, const int dim,
-                                     const struct NAME(quad_keys) *keys, const char *const *later, int64_t step, V *out) {
+                                     const struct NAME(quad_keys) *keys, const struct NAME(following) *next, V *out) {
     const int8_t *query = state->query + 2 * row * dim;
     NAME(ints) sum[2 * ROWS][GROUPS];
 #pragma GCC unroll 6
@@ -107,7 +116,7 @@ static INLINE void NAME(score_quads)(const struct NAME(int8_state) *state, int r
             key[g] = (NAME(ints))_mm512_load_si512(keys->keys + d * KEYS + g * PIECE);
 #pragma GCC unroll 4
         for (int g = 0; g < GROUPS; g++)
-            NAME(fetch_piece)(later[g] + d % PIECE / 4 * step + d / PIECE * PIECE);
+            NAME(fetch_following)(next->group[0][g], next, d, d % PIECE / 4);
 #pragma GCC unroll 6
         for (int r = 0; r < 2 * rows; r++) {
             const NAME(ints) bytes = WORD(query + r * dim + d);
@@ -116,6 +125,9 @@ static INLINE void NAME(score_quads)(const struct NAME(int8_state) *state, int r
                 sum[r][g] = NAME(dot)(sum[r][g], key[g], bytes);
         }
     }
+#pragma GCC unroll 4
+    for (int g = 0; g < GROUPS; g++)
+        NAME(fetch_following)(next->group[0][g], next, dim, 0);
 #pragma GCC unroll 3
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
@@ -161,15 +173,16 @@ static INLINE void NAME(weigh_bytes)(const struct layer *layer, const struct NAM
     state->sums[row] = sum;
 }
 
-/* Adds one piece of a group's values to `sum`: weights [rows, 2, KEYS] of its keys. Those at `later` are fetched meanwhile. */
-static INLINE void NAME(add_group)(const uint8_t *weights, const int rows, const char *first, int count, int64_t stride,
-                                   const char *later, int64_t step, NAME(ints) (*sum)[4]) {
+/* Adds the piece at `d` of a group's values to `sum`: weights [rows, 2, KEYS] of its keys. That of the group `later` of `next` is
+ * fetched meanwhile. */
+static INLINE void NAME(add_group)(const uint8_t *weights, const int rows, const char *first, int count, int64_t stride, int d,
+                                   const char *later, const struct NAME(following) *next, NAME(ints) (*sum)[4]) {
     for (int j = 0; j < count; j += 4) {
         __m512i of_key[4], value[4];
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
-            of_key[k] = _mm512_loadu_si512(NAME(entry)(first, j + k, count, stride));
-            NAME(fetch_piece)(later + (j + k) * step);
+            of_key[k] = _mm512_loadu_si512(NAME(entry)(first, j + k, count, stride) + d);
+            NAME(fetch_following)(later, next, d, j + k);
         }
         const __m512i low = _mm512_unpacklo_epi8(of_key[0], of_key[1]), high = _mm512_unpackhi_epi8(of_key[0], of_key[1]);
         const __m512i low2 = _mm512_unpacklo_epi8(of_key[2], of_key[3]), high2 = _mm512_unpackhi_epi8(of_key[2], of_key[3]);
@@ -186,10 +199,10 @@ static INLINE void NAME(add_group)(const uint8_t *weights, const int rows, const
 }
 
 /* Adds the values of KEYS keys to `out` [rows, dim]: weights [rows, 2, KEYS] times `factor`. `values`: of each group's first
- * key; those at `later` are fetched meanwhile. */
+ * key; those of `next` are fetched meanwhile. */
 static INLINE void NAME(add_quads)(const uint8_t *weights, float factor, const int rows, const int dim,
                                    const struct NAME(group) *groups, const char *const *values, int64_t stride,
-                                   const char *const *later, int64_t step, float *out) {
+                                   const struct NAME(following) *next, float *out) {
     for (int d = 0; d < dim; d += PIECE) {
         NAME(ints) sum[2 * ROWS][4];
 #pragma GCC unroll 6
@@ -199,9 +212,9 @@ static INLINE void NAME(add_quads)(const uint8_t *weights, float factor, const i
                 sum[r][i] = (NAME(ints)){0};
         for (int g = 0; g < GROUPS; g++)
             if (groups[g].count == LANES)
-                NAME(add_group)(weights + g * LANES, rows, values[g] + d, LANES, stride, later[g] + d, step, sum);
+                NAME(add_group)(weights + g * LANES, rows, values[g], LANES, stride, d, next->group[1][g], next, sum);
             else
-                NAME(add_group)(weights + g * LANES, rows, values[g] + d, groups[g].count, stride, later[g] + d, step, sum);
+                NAME(add_group)(weights + g * LANES, rows, values[g], groups[g].count, stride, d, next->group[1][g], next, sum);
 #pragma GCC unroll 3
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
@@ -211,29 +224,32 @@ static INLINE void NAME(add_quads)(const uint8_t *weights, float factor, const i
                 *to += (V)_mm512_fmadd_ps(high, _mm512_set1_ps(256.0f), low) * factor;
             }
     }
+#pragma GCC unroll 4
+    for (int g = 0; g < GROUPS; g++)
+        NAME(fetch_following)(next->group[1][g], next, dim, 0);
 }
 
 /* The next two are functions of their own, so that their sums get all registers. */
 static __attribute__((noinline)) void NAME(score_int8)(const struct NAME(int8_state) *state, int row, int rows, int dim,
-                                                       const struct NAME(quad_keys) *keys, const char *const *later,
-                                                       int64_t step, V *out) {
+                                                       const struct NAME(quad_keys) *keys,
+                                                       const struct NAME(following) *next, V *out) {
     if (rows == 1)
-        NAME(score_quads)(state, row, 1, dim, keys, later, step, out);
+        NAME(score_quads)(state, row, 1, dim, keys, next, out);
     else if (rows == 2)
-        NAME(score_quads)(state, row, 2, dim, keys, later, step, out);
+        NAME(score_quads)(state, row, 2, dim, keys, next, out);
     else
-        NAME(score_quads)(state, row, ROWS, dim, keys, later, step, out);
+        NAME(score_quads)(state, row, ROWS, dim, keys, next, out);
 }
 
 static __attribute__((noinline)) void NAME(add_int8)(const uint8_t *weights, float factor, int rows, int dim,
                                                      const struct NAME(group) *groups, const char *const *values,
-                                                     int64_t stride, const char *const *later, int64_t step, float *out) {
+                                                     int64_t stride, const struct NAME(following) *next, float *out) {
     if (rows == 1)
-        NAME(add_quads)(weights, factor, 1, dim, groups, values, stride, later, step, out);
+        NAME(add_quads)(weights, factor, 1, dim, groups, values, stride, next, out);
     else if (rows == 2)
-        NAME(add_quads)(weights, factor, 2, dim, groups, values, stride, later, step, out);
+        NAME(add_quads)(weights, factor, 2, dim, groups, values, stride, next, out);
     else
-        NAME(add_quads)(weights, factor, ROWS, dim, groups, values, stride, later, step, out);
+        NAME(add_quads)(weights, factor, ROWS, dim, groups, values, stride, next, out);
 }
 
 /* Computes what a weight of 1 is multiplied with so that it and the scale of its value fit two bytes, 65,280 at most: scales
@@ -256,12 +272,12 @@ static INLINE float NAME(value_scales)(const struct NAME(group) *groups, const c
     return strange ? NAN : usable ? largest / 65280.0f : 0.0f;
 }
 
-/* Adds KEYS keys of one KV head to the rows [first, first + rows) of the state. `keys` and `values`: of each group's first key;
- * `next`: the keys and values that follow, which are fetched meanwhile. */
+/* Adds KEYS keys of one KV head to the rows [first, first + rows) of the state. `entries`: the keys and values of each group's
+ * first key. */
 static INLINE void NAME(add_keys)(const struct layer *layer, const struct tile *tile, const struct NAME(group) *groups,
                                   int of_token, int first, int rows, const int dim, int64_t stride,
-                                  const char *const (*entries)[GROUPS], const char *const (*next)[GROUPS],
-                                  int64_t step, struct NAME(int8_state) *state) {
+                                  const char *const (*entries)[GROUPS], const struct NAME(following) *next,
+                                  struct NAME(int8_state) *state) {
     const int hidden = NAME(hides)(layer, tile, groups);
     V scores[ROWS * GROUPS];
     uint8_t weights[ROWS * 2 * KEYS] ALIGNED;
@@ -275,13 +291,13 @@ static INLINE void NAME(add_keys)(const struct layer *layer, const struct tile *
             NAME(read_keys)(entries[0][g], groups[g].count, stride, dim, g, &keys);
     for (int row = first, last = first + rows; row < last; row += ROWS) {
         const int count = last - row < ROWS ? last - row : ROWS;
-        NAME(score_int8)(state, row, count, dim, &keys, next[0], step, scores);
+        NAME(score_int8)(state, row, count, dim, &keys, next, scores);
         if (row == first) /* not earlier: they may still be on their way from memory */
             factor = NAME(value_scales)(groups, entries[1], stride, dim, scales);
         for (int r = 0; r < count; r++)
             NAME(weigh_bytes)(layer, groups, tile->position + (row + r - first) / of_token, hidden, dim, row + r, scales,
                               scores + r * GROUPS, weights + r * 2 * KEYS, state);
-        NAME(add_int8)(weights, factor, count, dim, groups, entries[1], stride, next[1], step, state->out + row * dim);
+        NAME(add_int8)(weights, factor, count, dim, groups, entries[1], stride, next, state->out + row * dim);
     }
 }
 
@@ -305,15 +321,17 @@ static INLINE void NAME(int8_body)(const struct work *work, const struct layer *
     while (NAME(advance)(work, layer, tile, &walk)) {
         const struct NAME(group) *now = walk.now, *next = walk.next;
         for (int head = 0; head < tile->heads; head++) {
-            const char *entries[2][GROUPS], *later[2][GROUPS];
+            const char *entries[2][GROUPS];
+            const int64_t first = (whole ? LANES : 1) * head * entry;
+            struct NAME(following) following = {.step = whole ? LINE : stride, .piece = whole ? LANES * LINE : PIECE};
             for (int g = 0; g < GROUPS; g++)
                 for (int part = 0; part < 2; part++) {
                     const int64_t base = now[g].count > 0 ? now[g].base : now[0].base;
                     entries[part][g] = caches[part] + base + head * entry;
-                    later[part][g] = caches[part] + (next[g].count > 0 ? next[g].base : base) + (whole ? LANES : 1) * head * entry;
+                    following.group[part][g] = caches[part] + (next[g].count > 0 ? next[g].base : base) + first;
                 }
             NAME(add_keys)(layer, tile, now, of_token, head * rows, rows, dim, stride, (const char *const (*)[GROUPS])entries,
-                           (const char *const (*)[GROUPS])later, whole ? entry : stride, &state);
+                           &following, &state);
         }
     }
     for (int r = 0; r < all; r++) {
@@ -331,4 +349,5 @@ static INLINE void NAME(int8_body)(const struct work *work, const struct layer *
 
 #undef ROWS
 #undef PIECE
+#undef LINE
 #undef WORD
