@@ -505,10 +505,10 @@ int64_t sluice_packed_rows(const struct product *product, int level) {
     return kernels->panels(product) * kernels->width;
 }
 
-/* Returns the bytes of a packed weight. */
+/* Returns the bytes of a packed weight. Behind the last outputs of an int8 panel lie bytes that an outlier's product reads. */
 int64_t sluice_packed_bytes(const struct product *product, int bf16, int level) {
     const struct kernels *kernels = kernels_of(level);
-    return kernels->panels(product) * (int64_t)kernels->panel_bytes(product, bf16);
+    return kernels->panels(product) * (int64_t)kernels->panel_bytes(product, bf16) + (product->int8 ? LINE : 0);
 }
 
 /* Packs weight [outer, inner] and bias [outer] or NULL into `packed`, of sluice_packed_bytes, and `packed_bias`, with

@@ -54,6 +54,10 @@ static INLINE size_t NAME(bytes_of_panel)(int64_t inner) {
     return (size_t)WIDTH * (sizeof(float) + sizeof(int32_t) + (size_t)((inner + 3) / 4 * 4));
 }
 
+/* Bytes from a panel's first weight to the first one of an input. The other outputs' are GROUP bytes apart. Registers that are
+ * read there reach up to GROUP - 1 bytes behind a panel. */
+static INLINE int32_t NAME(place_of_input)(int32_t index) { return index / GROUP * GROUP * WIDTH + index % GROUP; }
+
 /* What a row is quantised with, and its range without the outliers. */
 struct NAME(range) {
     float least, most, largest;
@@ -81,7 +85,7 @@ static void NAME(keep_outlier)(struct NAME(range) *range, int32_t index, float v
     for (int i = range->row.outliers - 1; i > place; i--)
         range->outlying[i] = range->outlying[i - 1], range->row.outlier[i] = range->row.outlier[i - 1];
     if (place < OUTLIERS)
-        range->outlying[place] = value, range->row.outlier[place].index = index;
+        range->outlying[place] = value, range->row.outlier[place].place = NAME(place_of_input)(index);
 }
 
 static struct NAME(range) NAME(range_of)(const void *in, int64_t size, int bf16) {
@@ -205,19 +209,17 @@ static INLINE void NAME(scale_sums)(const char *panel, const char *in, const NAM
     const float *scales = (const float *)panel;
     const int32_t *totals = (const int32_t *)(scales + WIDTH);
     const int8_t *weights = (const int8_t *)(totals + WIDTH);
+    const struct quantised_row *row = (const struct quantised_row *)in;
+    const NAME(ints) zeros = {0}, ones = zeros + 1; /* the first of each group's inputs */
     NAME(ints) sum[COLUMNS];
-    struct quantised_row row;
-    memcpy(&row, in, sizeof row);
 #pragma GCC unroll 2
     for (int c = 0; c < COLUMNS; c++)
         sum[c] = whole[c];
-    for (int i = 0; i < row.outliers; i++) {
-        const int32_t index = row.outlier[i].index, one = 1 << (32 / GROUP * (index % GROUP));
-        const int8_t *group = weights + index / GROUP * GROUP * WIDTH;
+    for (int i = 0; i < row->outliers; i++) {
+        const int8_t *weight = weights + row->outlier[i].place;
 #pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++)
-            sum[c] += row.outlier[i].excess * NAME(dot)((NAME(ints)){0}, (NAME(ints)){0} + one,
-                                                        NAME(widen)(group + c * LANES * GROUP));
+            sum[c] += row->outlier[i].excess * NAME(dot)(zeros, ones, NAME(widen)(weight + c * LANES * GROUP));
     }
 #pragma GCC unroll 2
     for (int c = 0; c < COLUMNS; c++) {
@@ -225,7 +227,7 @@ static INLINE void NAME(scale_sums)(const char *panel, const char *in, const NAM
         NAME(ints) total;
         memcpy(&scale, scales + c * LANES, sizeof scale);
         memcpy(&total, totals + c * LANES, sizeof total);
-        sums[c] = __builtin_convertvector(sum[c] - row.zero * total, V) * scale * row.scale;
+        sums[c] = __builtin_convertvector(sum[c] - row->zero * total, V) * scale * row->scale;
     }
 }
 

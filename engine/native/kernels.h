@@ -71,7 +71,7 @@ struct quantised_row { /* header of a quantised row */
     int32_t zero; /* the element that stands for 0 */
     int32_t outliers;
     struct {
-        int32_t index, excess;
+        int32_t place, excess; /* place: in a panel, see int8.h */
     } outlier[OUTLIERS];
 };
 
