@@ -18,7 +18,8 @@ CHART = ROOT / "charts/sluice"
 REPLICAS = 2  # the chart's default
 HELM_RELEASE = "meta.helm.sh/release-name"  # annotation of every object of a release
 _HEALTH_PORT = 8080  # of the chart
-_READ_MEMORY = "print(open('/proc/1/status').read())"
+# Process 1 is dumb-init, and the operator is its child.
+_READ_MEMORY = "child, *_ = open('/proc/1/task/1/children').read().split(); print(open(f'/proc/{child}/status').read())"
 
 
 @dataclass(frozen=True)
