@@ -163,6 +163,14 @@ class Operator:
             run(*command, "--ignore-not-found")
             say(f"operator {name_of(pod)} killed")
 
+    def restart(self) -> None:
+        """Delete its pods, wait until none of them is left, and then until another one is ready."""
+        old = self.pods()
+        names = [f"pod/{name_of(pod)}" for pod in old]
+        run("kubectl", "-n", self.namespace, "delete", *names, "--timeout=100s")
+        say(f"operator {self.release} is deleted")
+        self.wait_ready(not_before=old)
+
     def stop(self) -> None:
         """Scale its Deployment to zero and wait until none of its pods is left."""
         self._scale(0)
