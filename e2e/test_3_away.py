@@ -1,8 +1,10 @@
 """Part 3: external changes to children, an absent operator, an API server outage; recovery times have upper bounds.
 
-The operator is absent for longer than the TTL of any limit. The bounds are those of the acceptance tables.
+The operator is absent for longer than the TTL of any limit. The bounds are those of the acceptance tables. At the end an
+operator starts where there are 1,000 resources.
 """
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -13,6 +15,8 @@ from e2e.framework.cluster import CUSTOM, Cluster, Object, Recorder, is_ready, n
 from e2e.framework.operator_pod import Operator
 from e2e.framework.settings import Settings
 from sluice import contract
+from tests.bench.operator_scale import api_requests
+from tests.bench.operator_scale.scale import FIRST_PASS_SECONDS, MEGABYTES, REQUESTS_PER_SECOND
 
 RESTORED = 30.0  # seconds within which a child is restored, and within which the operator acts after an outage
 SLO = {"ttftMilliseconds": 3000, "itlMilliseconds": 120}  # values that differ from the engine's defaults
@@ -26,6 +30,10 @@ SHARE = AT_REST + (MOST_MEMORY - AT_REST) * CROWD / 1000
 STABILISATION = 30.0  # seconds: chat's scaleDownStabilizationSeconds
 REMEMBERED = 60.0  # seconds: chat's burstMemorySeconds, for which a new operator keeps what its predecessor remembered
 GROWTH = 10e6  # bytes that a repetition of the same work may add
+MANY = 1000  # resources with all their children and no pod
+REQUESTS_EACH = 15  # for one of them in the first pass of a new operator, which applies each of its ten children once
+CREATION = 300.0  # seconds until an operator has made all children of MANY
+RARELY = {"SLUICE_INTERVAL_SECONDS": "30", "SLUICE_METRICS_RESOURCES": "2000"}  # as the bench has it; a series for each
 
 
 def test_children_changed_by_hand_are_restored_in_time_and_foreign_fields_stay(cluster: Cluster) -> None:
@@ -180,6 +188,74 @@ def test_an_outage_of_the_api_server_stops_no_stream_and_the_operator_acts_soon_
         account = clients.finish()
         assert account["failed"] == []
         assert account["requests"] >= 3
+
+
+@pytest.fixture(scope="module")
+def many(cluster: Cluster, operator: Operator) -> Iterator[str]:
+    """MANY resources that an operator has reconciled, in a namespace of their own, whose name this is.
+
+    At the end their children go first, and no operator restores them: with the owners gone first, the garbage collector
+    would be busy for minutes.
+    """
+    namespace = f"{cluster.namespace}-many"
+    account = operator.pods()[0]["spec"]["serviceAccountName"]
+    schema = api_requests.flow_schema(operator.release, operator.namespace, account)
+    members = [
+        manifests.llm_deployment(f"many-{number}", scaling={"mode": "External"}, replicas=0) for number in range(MANY)
+    ]
+    run("kubectl", "apply", "-f", "-", stdin=json.dumps(schema))
+    run("kubectl", "create", "namespace", namespace)
+    env = [{"name": name, "value": value} for name, value in RARELY.items()]
+    with operator.with_template({"spec": {"containers": [{"name": "operator", "env": env}]}}):
+        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": members})
+        run("kubectl", "-n", namespace, "create", "-f", "-", stdin=listed)
+        say(f"{MANY} resources are created")
+        try:
+            wait_for(f"{MANY} resources are reconciled", lambda: is_made(cluster, namespace), CREATION, every=5)
+            yield namespace
+        finally:
+            operator.stop()
+            run("kubectl", "delete", "namespace", namespace, "--timeout=200s", timeout=220)
+            operator.start()
+    run("kubectl", "delete", "flowschema", operator.release)
+
+
+def test_row_an_operator_that_starts_at_1000_resources_is_through_in_time_with_bounded_memory_and_requests(
+    cluster: Cluster, operator: Operator, many: str
+) -> None:
+    asked, began = requests(cluster, operator), time.monotonic()
+    operator.restart()
+    wait_for("a pass over each has ended", lambda: is_through(operator, many), timeout=FIRST_PASS_SECONDS)
+    first, first_asked = time.monotonic() - began, requests(cluster, operator) - asked
+    asked, began = requests(cluster, operator), time.monotonic()
+    operator.wait_for_passes(MANY, timeout=60)
+    rate = (requests(cluster, operator) - asked) / (time.monotonic() - began)
+    memory = operator.memory()
+    say(f"the first pass over {MANY}: {first:.0f} s, {first_asked:.0f} requests; then {rate:.1f} requests/s; {memory}")
+    assert first < FIRST_PASS_SECONDS
+    assert first_asked < REQUESTS_EACH * MANY
+    assert rate < REQUESTS_PER_SECOND
+    assert memory.peak < MEGABYTES * 1e6
+
+
+def is_made(cluster: Cluster, namespace: str) -> bool:
+    """True if each of MANY has a status, which is written after its children."""
+    found = cluster.get(f"{CUSTOM}/namespaces/{namespace}/{contract.PLURAL}") or {}
+    return sum("observedGeneration" in each.get("status", {}) for each in found["items"]) == MANY
+
+
+def is_through(operator: Operator, namespace: str) -> bool:
+    """True if the leader has begun a pass over each of MANY, and has ended as many without an error."""
+    found = operator.metrics()
+    begun = sum(name.startswith(contract.OPERATOR_RESOURCE_FAILURES) and f'"{namespace}"' in name for name in found)
+    ended = found.get(f'{contract.OPERATOR_RECONCILE}{{result="ok"}}', 0.0)
+    return min(begun, ended) >= MANY
+
+
+def requests(cluster: Cluster, operator: Operator) -> float:
+    """Requests of the operators that the API server has admitted. Raises TimedOut if it does not tell."""
+    metrics = wait_for("the API server's metrics", lambda: cluster.text("/metrics"), timeout=60)
+    return api_requests.dispatched(metrics, operator.release)
 
 
 def is_reconciled(cluster: Cluster) -> bool:

@@ -1,11 +1,13 @@
 """Part 3, continued: thousands of requests while the API server is saturated or away and an engine is full; none fails.
 
 The API server is away for AWAY seconds (600), in which the load of another engine exceeds what it can serve. Before that, the
-operators' watches fall silent or lose their version, and the node is lost. Takes a third of an hour.
+operators' watches fall silent or lose their version, and the node is lost. Meanwhile a third engine has clients of every
+kind, and is as large at the end as before. Takes a third of an hour.
 """
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,7 +20,10 @@ from e2e.framework.disruption import free_nodes
 from e2e.framework.operator_pod import CRD, Operator
 from e2e.framework.settings import Settings
 from sluice import contract
+from sluice_operator.render.names import CONTAINER
 from tests.acceptance import LASTED
+from tests.soak.churn import EXPECTED
+from tests.soak.flatness import faults, summary
 
 FULL = "full"  # the engine whose load exceeds what it can serve
 CROWD = 80  # its streams; it runs at most 64 at once
@@ -35,6 +40,10 @@ LOST = "lost"  # the resource whose node falls silent
 MOST = 2  # its replicas
 TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 GIVEN_UP = 180.0  # seconds until Kubernetes gives up the pods of a silent node: it notices that after 40
+SOAKED = "soaked"  # the engine whose size is measured
+SOAK_WORKERS = 4  # of its clients, which leave the other engines most of two cores
+SOAK_SHORT = 180.0  # seconds of the soak where there is no outage
+SOAK_ANSWERS = 1.0  # per second at least
 GROWTH = 1.5  # times the operator's peak memory before the outage
 
 
@@ -138,8 +147,28 @@ def test_none_of_thousands_of_requests_fails_while_lists_saturate_the_api_server
     assert account["median_seconds"] >= SATURATED * account["alone_seconds"]
 
 
+@pytest.fixture(scope="module")
+def soak(cluster: Cluster, operator: Operator, settings: Settings) -> Iterator[str]:
+    """The pod of an engine with churn. The program in it has begun and ends by itself, at about the end of the outage."""
+    model = {"uri": "pvc://models/tiny", "servedName": "tiny", "dtype": "float32"}  # the name that the churn asks for
+    engine = manifests.engine()
+    engine["template"] = engine["template"] | {"volumes": [manifests.soak_volume()]}
+    cluster.apply(
+        manifests.llm_deployment(SOAKED, model=model, engine=engine, scaling={"mode": "External"}, replicas=1)
+    )
+    wait_for("the engine with churn serves", lambda: any(map(is_ready, cluster.pods(SOAKED))), timeout=240)
+    [pod] = map(name_of, cluster.pods(SOAKED))
+    seconds = settings.away_seconds if settings.outage else SOAK_SHORT
+    container = manifests.soak_container(settings.image("engine"), CONTAINER, f"{seconds:g}", str(SOAK_WORKERS))
+    patch = json.dumps({"spec": {"ephemeralContainers": [container]}})
+    cluster.kubectl("patch", "pod", pod, "--subresource=ephemeralcontainers", "--type=strategic", "-p", patch)
+    wait_for("the churn has begun", lambda: is_churned(cluster), timeout=60)
+    yield pod
+    cluster.kubectl("delete", "llmd", SOAKED, "--timeout=200s", timeout=220)
+
+
 def test_none_of_thousands_of_requests_fails_without_an_api_server_and_a_full_engine_lives_on(
-    fleet: Fleet, settings: Settings, record_property: Callable[[str, object], None]
+    fleet: Fleet, soak: str, settings: Settings, record_property: Callable[[str, object], None]
 ) -> None:
     if not settings.outage:
         pytest.skip("OUTAGE names no command that stops and starts this cluster's API server")
@@ -177,6 +206,33 @@ def test_none_of_thousands_of_requests_fails_without_an_api_server_and_a_full_en
     assert restored <= RESTORED
     assert after.peak <= GROWTH * before.peak
     cluster.kubectl("delete", "llmd", FULL, "--timeout=200s", timeout=220)
+
+
+def test_row_soak_with_churn_leaves_memory_descriptors_and_tasks_flat(
+    cluster: Cluster, soak: str, settings: Settings
+) -> None:
+    account = wait_for("the soak ends", lambda: soaked(cluster, soak), timeout=settings.away_seconds + 120)
+    statuses = Counter({int(status): count for status, count in account["statuses"].items()})
+    samples = account["samples"]
+    say(
+        f"{statuses.total()} answers in {account['seconds']:.0f} s: {statuses}; {len(samples)} rounds: {summary(samples)}"
+    )
+    assert faults(samples) == []
+    assert statuses.keys() <= EXPECTED
+    assert statuses.total() >= SOAK_ANSWERS * account["seconds"]
+
+
+def is_churned(cluster: Cluster) -> bool:
+    """True once the ephemeral container of the engine with churn runs."""
+    found = [each for pod in cluster.pods(SOAKED) for each in pod["status"].get("ephemeralContainerStatuses", [])]
+    return any("running" in each["state"] for each in found)
+
+
+def soaked(cluster: Cluster, pod: str) -> Object | None:
+    """The account of the soak; None before its end. Raises AssertionError if it ended without one."""
+    lines = cluster.kubectl("logs", pod, "-c", "soak", "--tail=60").splitlines()
+    assert not any(line.startswith("Traceback") for line in lines), "\n".join(lines)
+    return next((json.loads(line) for line in lines if line.startswith("{")), None)
 
 
 def is_serving(cluster: Cluster) -> bool:

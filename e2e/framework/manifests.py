@@ -17,6 +17,7 @@ PROMPTS: Final = f"{MODELS}/prompts.jsonl"
 PROGRAMS: Final = "/programs"
 INPOD: Final = Path(__file__).parents[1] / "inpod"
 HUB_SERVER: Final = Path(__file__).parents[2] / "tests/hub_server.py"
+CHURN: Final = Path(__file__).parents[2] / "tests/soak/churn.py"
 
 # Emulates an accelerator: 30 ms per step, 4 ms more per sequence. Sixteen sequences reach the ITL target of 100 ms, so
 # a second replica adds real capacity, while each engine needs little CPU time of a small machine.
@@ -59,7 +60,7 @@ def engine(**changes: Any) -> Object:
 
 def programs() -> Object:
     """A ConfigMap with the suite's programs for Jobs."""
-    files = {path.name: path.read_text() for path in (*sorted(INPOD.glob("*.py")), HUB_SERVER)}
+    files = {path.name: path.read_text() for path in (*sorted(INPOD.glob("*.py")), HUB_SERVER, CHURN)}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "programs"}, "data": files}
 
 
@@ -107,6 +108,21 @@ def job(
             },
         },
     }
+
+
+def soak_volume() -> Object:
+    """A volume of an engine's pod with inpod/soak.py and the module that it imports."""
+    items = [{"key": "soak.py", "path": "soak.py"}, {"key": CHURN.name, "path": "tests/soak/churn.py"}]
+    return {"name": "soak", "configMap": {"name": "programs", "items": items}}
+
+
+def soak_container(image: str, beside: str, *options: str) -> Object:
+    """An ephemeral container of a pod with that volume: it runs inpod/soak.py and sees the processes of `beside`."""
+    made = job("soak", image, [PYTHON, f"{PROGRAMS}/soak.py", *options], volumes=[], mounts=[])
+    [container] = made["spec"]["template"]["spec"]["containers"]
+    del container["resources"]  # which such a container must not have
+    mounts = [{"name": "soak", "mountPath": PROGRAMS, "readOnly": True}]
+    return container | {"name": "soak", "targetContainerName": beside, "volumeMounts": mounts}
 
 
 def foreign_pod(name: str, instance: str, image: str, does: str) -> Object:

@@ -18,7 +18,8 @@ CHART = ROOT / "charts/sluice"
 REPLICAS = 2  # the chart's default
 HELM_RELEASE = "meta.helm.sh/release-name"  # annotation of every object of a release
 _HEALTH_PORT = 8080  # of the chart
-_READ_MEMORY = "print(open('/proc/1/status').read())"
+# Process 1 is dumb-init, and the operator is its child.
+_READ_MEMORY = "child, *_ = open('/proc/1/task/1/children').read().split(); print(open(f'/proc/{child}/status').read())"
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,14 @@ class Operator:
             command = ("kubectl", "-n", self.namespace, "delete", "pod", name_of(pod), "--force", "--grace-period=0")
             run(*command, "--ignore-not-found")
             say(f"operator {name_of(pod)} killed")
+
+    def restart(self) -> None:
+        """Delete its pods, wait until none of them is left, and then until another one is ready."""
+        old = self.pods()
+        names = [f"pod/{name_of(pod)}" for pod in old]
+        run("kubectl", "-n", self.namespace, "delete", *names, "--timeout=100s")
+        say(f"operator {self.release} is deleted")
+        self.wait_ready(not_before=old)
 
     def stop(self) -> None:
         """Scale its Deployment to zero and wait until none of its pods is left."""

@@ -23,8 +23,8 @@ Client = Callable[["Churn", aiohttp.ClientSession], Awaitable[None]]
 class Churn:
     """One server, the choices of the clients, and the statuses that they saw."""
 
-    def __init__(self, url: str, seed: int) -> None:
-        self.url = url
+    def __init__(self, url: str, seed: int, workers: int = WORKERS) -> None:
+        self.url, self.workers = url, workers
         self.random = random.Random(seed)
         self.statuses: Counter[int] = Counter()
 
@@ -33,7 +33,7 @@ class Churn:
         ends = time.monotonic() + seconds
         timeout = aiohttp.ClientTimeout(total=600)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
-            await asyncio.gather(*(self._worker(session, ends) for _ in range(WORKERS)))
+            await asyncio.gather(*(self._worker(session, ends) for _ in range(self.workers)))
 
     async def _worker(self, session: aiohttp.ClientSession, ends: float) -> None:
         while time.monotonic() < ends:

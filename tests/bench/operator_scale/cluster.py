@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,6 +13,7 @@ from sluice.commands.crds import crd_text
 from sluice_kube.api import collection, dynamic_client, request, request_text
 from sluice_kube.errors import ClusterError
 from tests.bench.operator_scale import objects
+from tests.bench.operator_scale.api_requests import dispatched
 from tests.bench.operator_scale.objects import ACCOUNT, SYSTEM, Object
 
 RESOURCES: Final = f"{contract.GROUP}/{contract.VERSION}", contract.PLURAL
@@ -22,9 +22,6 @@ _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases
 _HEARTBEAT_SECONDS: Final = 10.0
 _SECONDS: Final = 60.0
 _REMOVAL_SECONDS: Final = 600.0  # of the namespaces of an earlier run
-_DISPATCHED: Final = re.compile(
-    rf'^apiserver_flowcontrol_dispatched_requests_total\{{[^}}]*flow_schema="{ACCOUNT}"[^}}]*\}} (\S+)$', re.MULTILINE
-)
 _PODS: Final = f"{contract.LABEL_NAME}={contract.ENGINE_APP}"
 
 
@@ -139,7 +136,7 @@ class Cluster:
     async def requests(self) -> float:
         """Requests of the operator that the API server has admitted."""
         text = await request_text(self._dynamic, "/metrics", {}, seconds=_SECONDS, most=64 << 20)
-        return sum(float(value) for value in _DISPATCHED.findall(text))
+        return dispatched(text, ACCOUNT)
 
     async def scale(self, number: int, replicas: int) -> None:
         """Change the replica bounds of one LLMDeployment."""

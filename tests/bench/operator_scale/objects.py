@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from sluice import contract
+from tests.bench.operator_scale.api_requests import flow_schema
 from tests.operator.security.chart_objects import stored
 
 Object = dict[str, Any]
@@ -80,27 +81,13 @@ def account() -> list[tuple[str, Object]]:
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get"]},
     ]
     rbac, flow = f"/apis/{_RBAC}/v1", "/apis/flowcontrol.apiserver.k8s.io/v1"
-    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": True, "namespaces": ["*"]}
-    by_account = {"kind": "ServiceAccount", "serviceAccount": {"name": ACCOUNT, "namespace": SYSTEM}}
-    schema = {
-        "priorityLevelConfiguration": {"name": "workload-low"},
-        "matchingPrecedence": 100,
-        "distinguisherMethod": {"type": "ByUser"},
-        "rules": [
-            {
-                "subjects": [by_account],
-                "resourceRules": [everything],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            }
-        ],
-    }
     return [
         (f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": metadata}),
         (f"{rbac}/clusterroles", {"metadata": metadata, "rules": role["rules"]}),
         (f"{rbac}/clusterrolebindings", _binding("ClusterRole", subject)),
         (f"{rbac}/namespaces/{SYSTEM}/roles", {"metadata": metadata, "rules": own}),
         (f"{rbac}/namespaces/{SYSTEM}/rolebindings", _binding("Role", subject)),
-        (f"{flow}/flowschemas", {"metadata": metadata, "spec": schema}),
+        (f"{flow}/flowschemas", flow_schema(ACCOUNT, SYSTEM, ACCOUNT)),
     ]
 
 
