@@ -33,7 +33,7 @@ GROWTH = 10e6  # bytes that a repetition of the same work may add
 MANY = 1000  # resources with all their children and no pod
 REQUESTS_EACH = 15  # for one of them in the first pass of a new operator, which applies each of its ten children once
 CREATION = 300.0  # seconds until an operator has made all children of MANY
-SETTLED = 30.0  # seconds after the first pass, whose own writes lead to further passes at once
+SETTLED = 60.0  # seconds after the first pass: two intervals, because its own writes lead to further passes at once
 RARELY = {"SLUICE_INTERVAL_SECONDS": "30", "SLUICE_METRICS_RESOURCES": "2000"}  # as the bench has it; a series for each
 
 
