@@ -17,7 +17,8 @@ PROMPTS: Final = f"{MODELS}/prompts.jsonl"
 PROGRAMS: Final = "/programs"
 INPOD: Final = Path(__file__).parents[1] / "inpod"
 HUB_SERVER: Final = Path(__file__).parents[2] / "tests/hub_server.py"
-CHURN: Final = Path(__file__).parents[2] / "tests/soak/churn.py"
+SOAK: Final = Path(__file__).parents[2] / "tests/soak"
+SOAK_MODULES: Final = ("churn.py", "rounds.py")  # of this folder, which inpod/soak.py imports
 
 # Emulates an accelerator: 30 ms per step, 4 ms more per sequence. Sixteen sequences reach the ITL target of 100 ms, so
 # a second replica adds real capacity, while each engine needs little CPU time of a small machine.
@@ -60,7 +61,8 @@ def engine(**changes: Any) -> Object:
 
 def programs() -> Object:
     """A ConfigMap with the suite's programs for Jobs."""
-    files = {path.name: path.read_text() for path in (*sorted(INPOD.glob("*.py")), HUB_SERVER, CHURN)}
+    modules = [SOAK / name for name in SOAK_MODULES]
+    files = {path.name: path.read_text() for path in (*sorted(INPOD.glob("*.py")), HUB_SERVER, *modules)}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "programs"}, "data": files}
 
 
@@ -111,8 +113,9 @@ def job(
 
 
 def soak_volume() -> Object:
-    """A volume of an engine's pod with inpod/soak.py and the module that it imports."""
-    items = [{"key": "soak.py", "path": "soak.py"}, {"key": CHURN.name, "path": "tests/soak/churn.py"}]
+    """A volume of an engine's pod with inpod/soak.py and the modules that it imports."""
+    items = [{"key": "soak.py", "path": "soak.py"}]
+    items += [{"key": name, "path": f"tests/soak/{name}"} for name in SOAK_MODULES]
     return {"name": "soak", "configMap": {"name": "programs", "items": items}}
 
 

@@ -4,22 +4,19 @@ Usage: soak.py SECONDS WORKERS. The churn is that of `make soak`, with fewer wor
 statuses, seconds}; tests/soak/flatness.py judges the samples.
 """
 
-import asyncio
 import json
 import sys
 import time
 import urllib.request
-from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from tests.soak.churn import Churn
+from tests.soak.rounds import BETWEEN, churned, least
 
 URL: Final = "http://127.0.0.1:8000"
 STATE: Final = "http://127.0.0.1:8001/state"
 ENGINE: Final = b"sluice_engine.core.process"  # in the command line of the engine process
 ROUNDS: Final = 24  # that the time is for
-LOOKS: Final = 5  # at processes at rest; the least count of them
 REST_SECONDS: Final = 120.0  # within which the engine comes to rest
 
 
@@ -27,15 +24,14 @@ def main() -> None:
     """Make the rounds and print the account."""
     seconds, workers = float(sys.argv[1]), int(sys.argv[2])
     began = time.monotonic()
-    samples, statuses = list[dict[str, int]](), Counter[int]()
-    while (left := began + seconds - time.monotonic()) > 0:
-        churn = Churn(URL, len(samples), workers)
-        asyncio.run(churn.run(min(seconds / ROUNDS, left)))
-        statuses += churn.statuses
-        samples.append(at_rest())
-        print(f"round {len(samples)}: {churn.statuses.total()} answers, {samples[-1]}", flush=True)
+    samples, statuses = churned(URL, workers, seconds, ROUNDS, at_rest, say)
     account = {"samples": samples, "statuses": statuses, "seconds": round(time.monotonic() - began, 1)}
     print(json.dumps(account), flush=True)
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    print(line, end="", flush=True)
 
 
 def at_rest() -> dict[str, int]:
@@ -44,12 +40,8 @@ def at_rest() -> dict[str, int]:
     while is_busy(state()):
         if time.monotonic() > ends:
             raise TimeoutError(f"not at rest within {REST_SECONDS:.0f} s: {state()}")
-        time.sleep(0.2)
-    looks = []
-    for _ in range(LOOKS):
-        time.sleep(0.5)
-        looks.append(sizes())
-    return {name: min(look[name] for look in looks) for name in looks[0]}
+        time.sleep(BETWEEN)
+    return least(sizes)
 
 
 def state() -> dict[str, Any]:

@@ -4,11 +4,8 @@ Each line of the output is one sample. The last line is the result.
 """
 
 import argparse
-import asyncio
 import sys
 import tempfile
-import time
-from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -17,12 +14,13 @@ import psutil
 
 from sluice_engine import tiny
 from tests.engine.serving import Served, poll, serving
-from tests.soak.churn import EXPECTED, Churn
+from tests.soak.churn import EXPECTED
 from tests.soak.flatness import faults, summary
+from tests.soak.rounds import churned, least
 
-ROUNDS: Final = 30  # that the time is for; a busy machine makes fewer, as each waits for the answers of its requests
+ROUNDS: Final = 30  # that the time is for
+WORKERS: Final = 16
 READY_SECONDS: Final = 600.0  # beside other work the start of a server takes minutes
-LOOKS: Final = 5  # at a server at rest; the least count of them
 
 
 def main() -> int:
@@ -30,17 +28,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("--minutes", type=float, default=30.0)
     seconds = parser.parse_args().minutes * 60
-    ends = time.monotonic() + seconds
-    samples, statuses = list[dict[str, int]](), Counter[int]()
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder) / "log") as served:
-        while time.monotonic() < ends:
-            churn = Churn(f"http://127.0.0.1:{served.port}", len(samples))
-            asyncio.run(churn.run(min(seconds / ROUNDS, ends - time.monotonic())))
-            statuses += churn.statuses
-            samples.append(_at_rest(served))
-            shown = ", ".join(f"{name} {value}" for name, value in samples[-1].items())
-            sys.stdout.write(f"round {len(samples)}: {sum(churn.statuses.values())} answers, {shown}\n")
-            sys.stdout.flush()
+        url = f"http://127.0.0.1:{served.port}"
+        samples, statuses = churned(url, WORKERS, seconds, ROUNDS, lambda: _at_rest(served), _say)
     unexpected = {status: count for status, count in statuses.items() if status not in EXPECTED}
     found = faults(samples) + ([f"unexpected statuses {unexpected}"] if unexpected else [])
     answers = ", ".join(f"{count} × {status}" for status, count in sorted(statuses.items()))
@@ -51,6 +41,11 @@ def main() -> int:
     return 1 if found else 0
 
 
+def _say(line: str) -> None:
+    sys.stdout.write(line)
+    sys.stdout.flush()
+
+
 def _server(log: Path) -> AbstractContextManager[Served]:
     return serving(tiny.ensure(), log, ready_seconds=READY_SECONDS)
 
@@ -58,11 +53,7 @@ def _server(log: Path) -> AbstractContextManager[Served]:
 def _at_rest(served: Served) -> dict[str, int]:
     """The sizes of the server's processes when nothing runs. Raises AssertionError if it does not come to rest."""
     poll(lambda: _running(served) == 0 and served.blocks()["held"] == 0, READY_SECONDS, served.log)
-    looks = []
-    for _ in range(LOOKS):
-        time.sleep(0.5)
-        looks.append(_sizes(served))
-    return {name: min(look[name] for look in looks) for name in looks[0]}
+    return least(lambda: _sizes(served))
 
 
 def _running(served: Served) -> int:

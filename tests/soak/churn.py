@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import aiohttp
 
-WORKERS: Final = 16
 EXPECTED: Final = frozenset({200, 400, 404, 408, 413, 415, 429, 503})
 NO_ANSWER: Final = 0
 WORDS: Final = ("the", "cache", "of", "a", "replica", "waits", "for", "blocks", "and", "tokens", "größer", "日本")
@@ -23,7 +22,7 @@ Client = Callable[["Churn", aiohttp.ClientSession], Awaitable[None]]
 class Churn:
     """One server, the choices of the clients, and the statuses that they saw."""
 
-    def __init__(self, url: str, seed: int, workers: int = WORKERS) -> None:
+    def __init__(self, url: str, seed: int, workers: int) -> None:
         self.url, self.workers = url, workers
         self.random = random.Random(seed)
         self.statuses: Counter[int] = Counter()
