@@ -204,21 +204,23 @@ def many(cluster: Cluster, operator: Operator) -> Iterator[str]:
     members = [
         manifests.llm_deployment(f"many-{number}", scaling={"mode": "External"}, replicas=0) for number in range(MANY)
     ]
-    run("kubectl", "apply", "-f", "-", stdin=json.dumps(schema))
-    run("kubectl", "create", "namespace", namespace)
     env = [{"name": name, "value": value} for name, value in RARELY.items()]
-    with operator.with_template({"spec": {"containers": [{"name": "operator", "env": env}]}}):
-        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": members})
-        run("kubectl", "-n", namespace, "create", "-f", "-", stdin=listed)
-        say(f"{MANY} resources are created")
-        try:
-            wait_for(f"{MANY} resources are reconciled", lambda: is_made(cluster, namespace), CREATION, every=5)
-            yield namespace
-        finally:
-            operator.stop()
-            run("kubectl", "delete", "namespace", namespace, "--timeout=200s", timeout=220)
-            operator.start()
-    run("kubectl", "delete", "flowschema", operator.release)
+    run("kubectl", "apply", "-f", "-", stdin=json.dumps(schema))
+    try:
+        with operator.with_template({"spec": {"containers": [{"name": "operator", "env": env}]}}):
+            run("kubectl", "create", "namespace", namespace)
+            try:
+                listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": members})
+                run("kubectl", "-n", namespace, "create", "-f", "-", stdin=listed)
+                say(f"{MANY} resources are created")
+                wait_for(f"{MANY} resources are reconciled", lambda: is_made(cluster, namespace), CREATION, every=5)
+                yield namespace
+            finally:
+                operator.stop()
+                run("kubectl", "delete", "namespace", namespace, "--timeout=200s", timeout=220)
+                operator.start()
+    finally:
+        run("kubectl", "delete", "flowschema", operator.release)
 
 
 def test_row_an_operator_that_starts_at_1000_resources_is_through_in_time_with_bounded_memory_and_requests(
