@@ -289,8 +289,8 @@ static void rotate_and_keep(const struct pass *pass, const struct decoder_layer 
     const size_t token = (size_t)work->kv_heads * head_bytes;
     const int64_t slot = work->slots[row];
     const char *keys = heads + (size_t)(work->heads + first) * head_bytes;
-    attention_keep(work, pass->kernels, keys, head_bytes, slot, first, end, layer->key_cache);
-    attention_keep(work, pass->kernels, keys + token, head_bytes, slot, first, end, layer->value_cache);
+    attention_keep(work, pass->kernels, keys, head_bytes, slot, first, end, 1, layer->key_cache);
+    attention_keep(work, pass->kernels, keys + token, head_bytes, slot, first, end, 0, layer->value_cache);
 }
 
 /* Whether a tile of attention quantises its token's row for the output product: it must have all heads of the row. */

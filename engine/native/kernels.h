@@ -8,7 +8,7 @@
 #define MANY_ROWS 16 /* from this many on, lanes are rows (many_rows.h): with fewer, lanes would be unused */
 #define FEW_INT8 16 /* up to so many, a processor with products of bytes attends to 8-bit keys as they are (int8_tile.h) */
 #define MAX_DIM 256
-#define ABI 10 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
+#define ABI 11 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 
 struct work { /* one step; shared by all layers of a group */
     int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;
@@ -26,12 +26,22 @@ static inline int64_t entry_bytes(const struct work *work) {
     return work->int8_cache ? work->dim + (int64_t)sizeof(float) : work->dim * (work->bf16 ? 2 : 4);
 }
 
+/* Bytes from one KV head to the next: in a token, or with 8-bit integers in a block. */
+static inline int64_t head_bytes(const struct work *work) {
+    return (work->int8_cache ? work->block_size : 1) * entry_bytes(work);
+}
+
+/* Where the first KV head of the token at `offset` of a block is in the cache, in bytes; with 8-bit integers that of the block. */
+static inline int64_t place_of_token(const struct work *work, int64_t block, int64_t offset) {
+    return (block * work->block_size + (work->int8_cache ? 0 : offset)) * work->kv_heads * entry_bytes(work);
+}
+
 struct layer { /* one layer's tensors for attention; strides in elements, the last dimension is dense */
     const void *query;                       /* [tokens, heads, dim] */
     int64_t query_token, query_head;
     const void *key, *value;                 /* [tokens, kv_heads, dim] */
     int64_t key_token, key_head, value_token, value_head;
-    void *key_cache, *value_cache;           /* [blocks, block_size, kv_heads, entry_bytes], dense */
+    void *key_cache, *value_cache;           /* [blocks, block_size, kv_heads, entry_bytes], dense; see place_of_token */
     void *out;                               /* [tokens, heads, dim], dense */
     int64_t window;                          /* 0: none */
     float scale, softcap;                    /* softcap 0: none */
@@ -96,7 +106,7 @@ struct kernels {
     void (*quantise)(const void *in, int64_t size, int bf16, void *out);
     void (*norm)(const void *in, const void *weight, float epsilon, int64_t size, void *out, int bf16);
     float (*largest)(const float *in, int64_t size, int64_t *index);
-    void (*keep)(const void *in, int64_t dim, int bf16, void *entry);
+    void (*keep)(const void *in, int64_t dim, int bf16, int keys, char *head, int64_t at, int64_t size);
     void (*rotate)(void *head, const void *cosine, const void *sine, int64_t size, int bf16);
     void (*leave)(void); /* called by each thread at the end of a step, or NULL */
     int64_t width; /* outputs per panel */

@@ -64,14 +64,14 @@ void attention_cut(const struct work *work, struct tile *tiles) {
 }
 
 void attention_keep(const struct work *work, const struct kernels *kernels, const char *from, size_t apart, int64_t slot,
-                    int64_t first, int64_t end, void *cache) {
-    const size_t bytes = (size_t)entry_bytes(work);
-    char *to = (char *)cache + (size_t)(slot * work->kv_heads + first) * bytes;
-    for (int64_t head = first; head < end; head++, from += apart, to += bytes)
+                    int64_t first, int64_t end, int keys, void *cache) {
+    const int64_t size = work->block_size, step = head_bytes(work);
+    char *to = (char *)cache + place_of_token(work, slot / size, slot % size) + first * step;
+    for (int64_t head = first; head < end; head++, from += apart, to += step)
         if (work->int8_cache)
-            kernels->keep(from, work->dim, (int)work->bf16, to);
+            kernels->keep(from, work->dim, (int)work->bf16, keys, to, slot % size, size);
         else
-            memcpy(to, from, bytes);
+            memcpy(to, from, (size_t)step);
 }
 
 static void write_cache(const struct work *work, const struct layer *layer, const struct kernels *kernels) {
@@ -80,8 +80,8 @@ static void write_cache(const struct work *work, const struct layer *layer, cons
         const char *key = (const char *)layer->key + item * (size_t)(token * layer->key_token);
         const char *value = (const char *)layer->value + item * (size_t)(token * layer->value_token);
         const int64_t slot = work->slots[token], heads = work->kv_heads;
-        attention_keep(work, kernels, key, item * (size_t)layer->key_head, slot, 0, heads, layer->key_cache);
-        attention_keep(work, kernels, value, item * (size_t)layer->value_head, slot, 0, heads, layer->value_cache);
+        attention_keep(work, kernels, key, item * (size_t)layer->key_head, slot, 0, heads, 1, layer->key_cache);
+        attention_keep(work, kernels, value, item * (size_t)layer->value_head, slot, 0, heads, 0, layer->value_cache);
     }
 }
 
@@ -96,9 +96,13 @@ struct job {
 
 static struct reading take_tiles(void *context, int thread, int threads) {
     struct job *job = context;
-    (void)thread, (void)threads;
-    for (int64_t index; pool_take(&job->next, job->count, &index);)
-        job->kernels->attend(job->work, job->layer, &job->tiles[index]);
+    (void)thread;
+    for (int64_t index; pool_take(&job->next, job->count, &index);) {
+        struct tile tile = job->tiles[index];
+        if (index + threads < job->count) /* where threads take turns, its own next one */
+            tile.after = &job->tiles[index + threads];
+        job->kernels->attend(job->work, job->layer, &tile);
+    }
     if (job->kernels->leave != NULL)
         job->kernels->leave();
     return (struct reading){NULL, NULL};

@@ -10,8 +10,8 @@ int attention_fits(const struct work *work);
 int64_t attention_count(const struct work *work);
 void attention_cut(const struct work *work, struct tile *tiles);
 
-/* Writes KV heads [first, end) of one token to their entries of a key or value cache. `from`: head `first`, the others each
+/* Writes KV heads [first, end) of one token to a cache, of `keys` or of values. `from`: head `first`, the others each
  * `apart` bytes later. */
 void attention_keep(const struct work *work, const struct kernels *kernels, const char *from, size_t apart, int64_t slot,
-                    int64_t first, int64_t end, void *cache);
+                    int64_t first, int64_t end, int keys, void *cache);
 #endif

@@ -36,6 +36,7 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
                               const int dim, const int bf16, const int int8) {
     const int group = (int)(work->heads / work->kv_heads), rows = tile->count * group, lanes = dim / LANES;
     const int64_t last = tile->position + tile->count - 1, entry = entry_bytes(work), stride = work->kv_heads * entry;
+    const int64_t size = work->block_size, own = tile->kv_head * head_bytes(work);
     const int64_t *table = work->tables + work->table_first[tile->row];
     float query[MANY_ROWS * MAX_DIM] ALIGNED, out[MANY_ROWS * MAX_DIM] ALIGNED;
     float keys[LANES * MAX_DIM] ALIGNED, values[LANES * MAX_DIM] ALIGNED;
@@ -56,30 +57,23 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
     int64_t first = layer->window > 0 ? tile->position - layer->window + 1 : 0;
     first = first < 0 ? 0 : first;
     for (int64_t at = first; at <= last;) {
-        const int64_t offset = at % work->block_size, block = table[at / work->block_size];
-        int64_t room = work->block_size - offset, left = last - at + 1;
+        const int64_t offset = at % size, room = size - offset, left = last - at + 1;
         const int count = (int)(room < LANES ? (room < left ? room : left) : (left < LANES ? left : LANES));
-        const int64_t base = (block * work->block_size + offset) * stride + tile->kv_head * entry;
+        const int64_t base = place_of_token(work, table[at / size], offset) + own;
         if (at + count <= last) { /* the next keys are scattered in memory: prefetch them */
-            const int64_t to = at + count;
-            const int64_t next = (table[to / work->block_size] * work->block_size + to % work->block_size) * stride +
-                                 tile->kv_head * entry;
-            int64_t span = work->block_size - to % work->block_size;
-            span = span < LANES ? span : LANES;
-            for (int64_t j = 0; j < span; j++)
-                for (int64_t byte = 0; byte < entry; byte += 64) {
+            const int64_t to = at + count, next = place_of_token(work, table[to / size], to % size) + own;
+            const int64_t rest = size - to % size, span = rest < LANES ? rest : LANES;
+            /* Of 8-bit integers all that a block has of the head, once. */
+            const int64_t lines = int8 ? (to % size == 0 ? 1 : 0) : span, bytes = int8 ? size * entry : entry;
+            for (int64_t j = 0; j < lines; j++)
+                for (int64_t byte = 0; byte < bytes; byte += 64) {
                     __builtin_prefetch((const char *)layer->key_cache + next + j * stride + byte, 0, 2);
                     __builtin_prefetch((const char *)layer->value_cache + next + j * stride + byte, 0, 2);
                 }
         }
         for (int j = 0; j < count; j++)
-            for (int l = 0; l < lanes; l++) {
-                const int64_t from = base + j * stride;
-                V k = NAME(load_entry)((const char *)layer->key_cache + from, LANES * l, dim, bf16, int8);
-                V v = NAME(load_entry)((const char *)layer->value_cache + from, LANES * l, dim, bf16, int8);
-                memcpy(keys + j * dim + LANES * l, &k, sizeof k);
-                memcpy(values + j * dim + LANES * l, &v, sizeof v);
-            }
+            NAME(read_both)(layer, base + (int8 ? 0 : j * stride), offset + j, size, dim, bf16, int8, keys + j * dim,
+                            values + j * dim);
         for (int r = 0; r < rows; r++) {
             float dots[LANES] ALIGNED = {0};
             for (int j = 0; j < count; j++) {

@@ -1,12 +1,16 @@
 /* Keys and values of 8-bit integers. Included once per instruction set, before the loops that read them.
  *
- * An entry is one head of one token: its elements, then the scale that they are multiplied with (symmetric). So a token's
+ * An entry is one head of one token: its elements, and the scale that they are multiplied with (symmetric). So a token's
  * entries do not depend on other tokens, and zeroed memory is zeros. A head with an element that is not finite gets the
  * scale NaN.
+ *
+ * A block has one head's entries together: their elements, then their scales [block_size]. Values are [block_size, dim]. Keys are
+ * [dim / 4, block_size, 4], because products of bytes take quads of elements of adjacent keys: nothing is left to transpose.
  */
 
-/* Writes one head to its entry. */
-static void NAME(keep)(const void *in, int64_t dim, int bf16, void *entry) {
+/* Writes one head of the token at `at` to its entry. `head`: that head in its block of `size` tokens. */
+static void NAME(keep)(const void *in, int64_t dim, int bf16, int keys, char *head, int64_t at, int64_t size) {
+    char elements[MAX_DIM] ALIGNED;
     V largest = {0};
     NAME(ints) within = (NAME(ints)){0} == 0;
     for (int64_t d = 0; d < dim; d += LANES) {
@@ -22,14 +26,19 @@ static void NAME(keep)(const void *in, int64_t dim, int bf16, void *entry) {
         NAME(ints) whole;
         memcpy(&whole, &scaled, sizeof whole);
         const NAME(octets) part = __builtin_convertvector(whole - 0x4B400000, NAME(octets));
-        memcpy((char *)entry + d, &part, sizeof part);
+        memcpy(elements + d, &part, sizeof part);
     }
-    memcpy((char *)entry + dim, &scale, sizeof scale);
+    if (!keys)
+        memcpy(head + at * dim, elements, (size_t)dim);
+    else
+        for (int64_t d = 0; d < dim; d += 4)
+            memcpy(head + d * size + 4 * at, elements + d, 4);
+    memcpy(head + dim * size + 4 * at, &scale, sizeof scale);
 }
 
-static INLINE float NAME(scale_of)(const char *entry, int dim) {
+static INLINE float NAME(scale_of)(const char *head, int64_t at, int64_t size, int dim) {
     float scale;
-    memcpy(&scale, entry + dim, sizeof scale);
+    memcpy(&scale, head + dim * size + 4 * at, sizeof scale);
     return scale;
 }
 
@@ -51,9 +60,29 @@ static INLINE V NAME(widen_bytes)(const char *from) {
     return __builtin_convertvector(wide, V);
 }
 
-/* Elements [d, d + LANES) of an entry of the cache, of 8-bit integers or of the model's type. */
-static INLINE V NAME(load_entry)(const char *entry, int d, const int dim, int bf16, int int8) {
-    if (int8)
-        return NAME(widen_bytes)(entry + d) * NAME(scale_of)(entry, dim);
-    return NAME(load)(entry, d, bf16);
+/* Widens one entry to `out` [dim]. */
+static INLINE void NAME(read_entry)(const char *head, int64_t at, int64_t size, const int dim, int keys, float *out) {
+    const float scale = NAME(scale_of)(head, at, size, dim);
+    const char *elements = head + at * dim;
+    char gathered[MAX_DIM] ALIGNED;
+    for (int d = 0; keys && d < dim; d += 4)
+        memcpy(gathered + d, head + d * size + 4 * at, 4);
+    for (int d = 0; d < dim; d += LANES)
+        *(V *)(out + d) = NAME(widen_bytes)((keys ? gathered : elements) + d) * scale;
+}
+
+/* Reads one head's key and value [dim] of a token, of 8-bit integers or of the model's type. `place`: of the head in the caches,
+ * see place_of_token; `at`: of the token in its block of `size`. */
+static INLINE void NAME(read_both)(const struct layer *layer, int64_t place, int64_t at, int64_t size, const int dim, int bf16,
+                                   int int8, float *key, float *value) {
+    const char *keys = (const char *)layer->key_cache + place, *values = (const char *)layer->value_cache + place;
+    if (int8) {
+        NAME(read_entry)(keys, at, size, dim, 1, key);
+        NAME(read_entry)(values, at, size, dim, 0, value);
+        return;
+    }
+    for (int d = 0; d < dim; d += LANES) {
+        *(V *)(key + d) = NAME(load)(keys, d, bf16);
+        *(V *)(value + d) = NAME(load)(values, d, bf16);
+    }
 }

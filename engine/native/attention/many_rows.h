@@ -117,17 +117,15 @@ static INLINE int NAME(gather)(const struct work *work, const struct layer *laye
                                int64_t last, const int dim, const int bf16, const int int8, float *keys,
                                float *values) {
     const int64_t *table = work->tables + work->table_first[tile->row], size = work->block_size;
-    const int64_t entry = entry_bytes(work), stride = work->kv_heads * entry;
+    const int64_t stride = int8 ? 0 : work->kv_heads * entry_bytes(work);
     const int count = (int)(last - at + 1 < KEYS ? last - at + 1 : KEYS);
     for (int64_t done = 0; done < count;) {
         const int64_t block = table[(at + done) / size], first = (at + done) % size;
         const int64_t room = size - first, span = room < count - done ? room : count - done;
-        int64_t from = (block * size + first) * stride + tile->kv_head * entry;
-        for (int64_t j = done; j < done + span; j++, from += stride)
-            for (int d = 0; d < dim; d += LANES) {
-                *(V *)(keys + j * dim + d) = NAME(load_entry)((const char *)layer->key_cache + from, d, dim, bf16, int8);
-                *(V *)(values + j * dim + d) = NAME(load_entry)((const char *)layer->value_cache + from, d, dim, bf16, int8);
-            }
+        const int64_t from = place_of_token(work, block, first) + tile->kv_head * head_bytes(work);
+        for (int64_t j = 0; j < span; j++)
+            NAME(read_both)(layer, from + j * stride, first + j, size, dim, bf16, int8, keys + (done + j) * dim,
+                            values + (done + j) * dim);
         done += span;
     }
     memset(keys + count * dim, 0, sizeof(float) * (size_t)((KEYS - count) * dim));

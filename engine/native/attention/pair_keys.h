@@ -40,19 +40,24 @@ struct NAME(pairs) {
 };
 
 struct NAME(group) { /* keys of one page, in order of their positions */
-    int64_t at, base; /* position and place in the cache, in bytes, of the first one */
+    int64_t at, base; /* position of the first one, and its place in the cache in bytes, see place_of_token */
+    int64_t offset;   /* of the first one in its page */
     int count;        /* up to LANES, or 0 */
 };
 
 /* Finds the groups that begin at position `at`; those beyond `last` have no keys. Returns the position behind them. */
-static INLINE int64_t NAME(find_groups)(const int64_t *table, int64_t size, int64_t stride, int64_t at, int64_t last,
+static INLINE int64_t NAME(find_groups)(const struct work *work, const int64_t *table, int64_t at, int64_t last,
                                         struct NAME(group) *groups) {
+    const int64_t size = work->block_size;
+    int64_t page = at / size, offset = at % size;
     for (int g = 0; g < GROUPS; g++) {
-        const int64_t room = size - at % size, left = last - at + 1, most = room < LANES ? room : LANES;
-        groups[g] = (struct NAME(group)){.at = at, .count = (int)(left < 0 ? 0 : left < most ? left : most)};
+        const int64_t room = size - offset, left = last - at + 1, most = room < LANES ? room : LANES;
+        groups[g] = (struct NAME(group)){.at = at, .offset = offset, .count = (int)(left < 0 ? 0 : left < most ? left : most)};
         if (groups[g].count > 0)
-            groups[g].base = (table[at / size] * size + at % size) * stride;
-        at += groups[g].count;
+            groups[g].base = place_of_token(work, table[page], offset);
+        at += groups[g].count, offset += groups[g].count;
+        if (offset == size)
+            page++, offset = 0;
     }
     return at;
 }
@@ -74,20 +79,51 @@ static INLINE void NAME(fetch_line)(struct NAME(lines) *lines) {
         lines->at = 0, lines->key++;
 }
 
-/* Widens an entry of 8-bit integers to bf16, in stores as wide as the loads that follow. */
-static INLINE void NAME(widen_entry)(const char *entry, const int dim, uint16_t *out) {
-    for (int d = 0; d < dim; d += 32) {
-        const __m512 low = (__m512)NAME(load_entry)(entry, d, dim, 1, 1);
-        const __m512 high = (__m512)NAME(load_entry)(entry, d + LANES, dim, 1, 1);
-        const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
-        memcpy(out + d, &both, sizeof both);
+/* Interleaves two halves of words: 0, 16, 1, 17, ... */
+static INLINE __m512i NAME(order_of_pairs)(void) {
+    return _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2,
+                            17, 1, 16, 0);
+}
+
+/* Reads group `place` of `pairs` from 8-bit integers: a head of a page of `size` tokens, whose entries [offset, offset + count)
+ * are the group's. The keys of the head at `later` are fetched meanwhile. */
+static INLINE void NAME(read_int8)(const char *keys, const char *values, int64_t offset, int count, int64_t size, const int dim,
+                                   const char *later, int place, struct NAME(pairs) *pairs) {
+    const __mmask16 inside = (__mmask16)((1u << count) - 1);
+    uint16_t *paired_keys = pairs->keys + place * LANES * dim, *paired_values = pairs->values + place * LANES * dim;
+    const __m512 key_scales = _mm512_maskz_loadu_ps(inside, keys + dim * size + 4 * offset);
+    float value_scales[LANES] ALIGNED;
+    _mm512_store_ps(value_scales, _mm512_maskz_loadu_ps(inside, values + dim * size + 4 * offset));
+    for (int d = 0; d < dim; d += 4) {
+        const __m512i quads = _mm512_maskz_loadu_epi32(inside, keys + d * size + 4 * offset);
+        __m512 element[4];
+        NAME(fetch_part)(later + d * size);
+#pragma GCC unroll 4
+        for (int e = 0; e < 4; e++)
+            element[e] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(quads, 24 - 8 * e), 24)), key_scales);
+#pragma GCC unroll 2
+        for (int e = 0; e < 4; e += 2)
+            _mm512_store_si512(paired_keys + (d + e) * LANES,
+                               _mm512_permutexvar_epi16(NAME(order_of_pairs)(),
+                                                        (__m512i)_mm512_cvtne2ps_pbh(element[e + 1], element[e])));
+    }
+    NAME(fetch_part)(later + dim * size);
+    for (int j = 0; j < LANES; j += 2) {
+        const char *one = values + (offset + (j < count ? j : 0)) * dim; /* another one's scale is 0 */
+        const char *two = values + (offset + (j + 1 < count ? j + 1 : 0)) * dim;
+        for (int d = 0; d < dim; d += LANES) {
+            const __m512 low = (__m512)(NAME(widen_bytes)(one + d) * value_scales[j]);
+            const __m512 high = (__m512)(NAME(widen_bytes)(two + d) * value_scales[j + 1]);
+            _mm512_store_si512(paired_values + j * dim + 2 * d,
+                               _mm512_permutexvar_epi16(NAME(order_of_pairs)(), (__m512i)_mm512_cvtne2ps_pbh(high, low)));
+        }
     }
 }
 
-/* Reads group `place` of `pairs` from `count` keys and values that are `apart` bytes apart, `int8`: as 8-bit integers. The keys
- * at `later` are fetched meanwhile, as far apart as these. */
-static INLINE void NAME(read)(const char *keys, const char *values, int64_t apart, int count, const int dim, const int int8,
-                              const char *later, int place, struct NAME(pairs) *pairs) {
+/* Reads group `place` of `pairs` from `count` keys and values that are `apart` bytes apart. The keys at `later` are fetched
+ * meanwhile, as far apart as these. */
+static INLINE void NAME(read)(const char *keys, const char *values, int64_t apart, int count, const int dim, const char *later,
+                              int place, struct NAME(pairs) *pairs) {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
                                          5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
@@ -95,17 +131,12 @@ static INLINE void NAME(read)(const char *keys, const char *values, int64_t apar
     uint16_t filled[2][LANES * MAX_DIM] ALIGNED;
     const uint16_t *key = (const uint16_t *)keys, *value = (const uint16_t *)values;
     int64_t stride = apart / 2;
-    if (int8 || count < LANES) { /* so that the loops below need no check per key */
-        if (count < LANES)
-            memset(filled[0], 0, 2 * (size_t)(LANES * dim)), memset(filled[1], 0, 2 * (size_t)(LANES * dim));
-        for (int j = 0; j < count; j++)
-            if (int8) {
-                NAME(widen_entry)(keys + j * apart, dim, filled[0] + j * dim);
-                NAME(widen_entry)(values + j * apart, dim, filled[1] + j * dim);
-            } else {
-                memcpy(filled[0] + j * dim, keys + j * apart, 2 * (size_t)dim);
-                memcpy(filled[1] + j * dim, values + j * apart, 2 * (size_t)dim);
-            }
+    if (count < LANES) { /* so that the loops below need no check per key */
+        memset(filled[0], 0, 2 * (size_t)(LANES * dim)), memset(filled[1], 0, 2 * (size_t)(LANES * dim));
+        for (int j = 0; j < count; j++) {
+            memcpy(filled[0] + j * dim, keys + j * apart, 2 * (size_t)dim);
+            memcpy(filled[1] + j * dim, values + j * apart, 2 * (size_t)dim);
+        }
         key = filled[0], value = filled[1], stride = dim;
     }
     for (int d = 0; d < dim; d += 32) {

@@ -209,9 +209,9 @@ static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile,
 static INLINE void NAME(pair_body)(const struct work *work, const struct layer *layer, const struct tile *tile,
                                    const int dim, const int int8) {
     const int of_token = (int)(work->heads / work->kv_heads), rows = tile->count * of_token, all = rows * tile->heads;
-    const int64_t entry = entry_bytes(work), stride = work->kv_heads * entry;
-    const char *keys = (const char *)layer->key_cache + tile->kv_head * entry;
-    const char *values = (const char *)layer->value_cache + tile->kv_head * entry;
+    const int64_t entry = int8 ? dim : entry_bytes(work), stride = int8 ? entry : work->kv_heads * entry, step = head_bytes(work);
+    const char *keys = (const char *)layer->key_cache + tile->kv_head * step;
+    const char *values = (const char *)layer->value_cache + tile->kv_head * step;
     const int tiled = work->tile_rows > 0 && rows >= work->tile_rows;
     struct NAME(state) state;
     struct NAME(pairs) pairs;
@@ -231,11 +231,15 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
             struct NAME(lines) ahead[2] = {{.stride = stride, .entry = entry}, {.stride = stride, .entry = entry}};
             for (int g = 0; g < GROUPS; g++) {
                 /* The next keys are scattered in memory: each head prefetches its own. */
-                const int64_t base = now[g].base + head * entry;
-                const int64_t later = (next[g].count ? next[g].base : now[g].base) + head * entry;
-                ahead[g / 2].group[g % 2] = values + later;
-                if (now[g].count > 0)
-                    NAME(read)(keys + base, values + base, stride, now[g].count, dim, int8, keys + later, g, &pairs);
+                const int64_t base = now[g].base + head * step;
+                const struct NAME(group) *after = next[g].count > 0 ? &next[g] : &now[g];
+                const int64_t later = after->base + head * step;
+                ahead[g / 2].group[g % 2] = values + later + (int8 ? after->offset * stride : 0);
+                if (now[g].count > 0 && int8)
+                    NAME(read_int8)(keys + base, values + base, now[g].offset, now[g].count, work->block_size, dim,
+                                    keys + later + 4 * after->offset, g, &pairs);
+                else if (now[g].count > 0)
+                    NAME(read)(keys + base, values + base, stride, now[g].count, dim, keys + later, g, &pairs);
                 else
                     NAME(read_nothing)(dim, g, &pairs);
             }

@@ -13,8 +13,7 @@ static INLINE struct NAME(place) NAME(place_of)(const struct work *work, const s
 
 /* Finds the groups of a tile from position `at` on. Returns the position behind them. */
 static INLINE int64_t NAME(find_more)(const struct work *work, const struct tile *tile, int64_t at, struct NAME(group) *groups) {
-    return NAME(find_groups)(work->tables + work->table_first[tile->row], work->block_size, work->kv_heads * entry_bytes(work), at,
-                             tile->position + tile->count - 1, groups);
+    return NAME(find_groups)(work, work->tables + work->table_first[tile->row], at, tile->position + tile->count - 1, groups);
 }
 
 /* The position of the oldest key that a tile attends to. */
@@ -29,7 +28,7 @@ static INLINE void NAME(first_groups)(const struct work *work, const struct laye
     const struct tile *after = tile->after;
     NAME(find_more)(work, after, NAME(oldest)(layer, after), groups);
     for (int g = 0; g < GROUPS; g++)
-        groups[g].base += (after->kv_head - tile->kv_head) * entry_bytes(work);
+        groups[g].base += (after->kv_head - tile->kv_head) * head_bytes(work);
 }
 
 /* The keys of the present step, and those of the next one, which may be the first of the tile after this one. */

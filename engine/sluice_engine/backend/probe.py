@@ -16,7 +16,7 @@ import torch
 
 from sluice_engine.backend.batch_builder import BatchBuilder
 from sluice_engine.model.batch import Batch
-from sluice_engine.model.int8_entries import from_entries, to_entries
+from sluice_engine.model.int8_entries import entries_of, fill, from_entries, to_entries
 from sluice_engine.model.kv_cache import KVCache, KVShape
 from sluice_engine.scheduler import Row
 
@@ -109,15 +109,18 @@ class Probe:
         """
         cache = self._int8_cache() if int8_cache else self._cache
         for number, step in enumerate(steps, start=1):
-            for tensor, content in zip(cache.tensors, step.before, strict=True):
-                tensor.copy_(to_entries(content) if int8_cache else content)
+            for place, (tensor, content) in enumerate(zip(cache.tensors, step.before, strict=True)):
+                if int8_cache:
+                    fill(tensor, to_entries(content), keys=place % 2 == 0)
+                else:
+                    tensor.copy_(content)
             got = forward(replace(step.batch, native={}), cache)
             close_rows = (got - step.logits).abs() <= close * step.logits.abs().amax(dim=-1, keepdim=True)
             if not bool(close_rows.all()):
                 rows = (~close_rows.all(dim=-1)).nonzero().flatten().tolist()
                 return f"logits of rows {rows} in step {number} of the probe"
-            contents = (from_entries(each) if int8_cache else each for each in cache.tensors)
-            for place, (tensor, want) in enumerate(zip(contents, step.after, strict=True)):
+            for place, (kept, want) in enumerate(zip(cache.tensors, step.after, strict=True)):
+                tensor = from_entries(entries_of(kept, keys=place % 2 == 0)) if int8_cache else kept
                 written = torch.cat([each.slot_mapping for each in (step.batch, *step.batch.others)])
                 most = want.flatten(0, 1)[written].float().abs().max()
                 if not bool(((tensor.float() - want.float()).abs() <= close * most).all()):

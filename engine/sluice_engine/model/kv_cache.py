@@ -19,7 +19,7 @@ from sluice_engine.backend.pool_memory import PoolMemory, check_size
 from sluice_engine.backend.resources import binary_size, small_pool
 from sluice_engine.config import EngineOptions
 from sluice_engine.errors import InsufficientMemory
-from sluice_engine.model.int8_entries import entry_length
+from sluice_engine.model import int8_entries
 from sluice_engine.model.layer_groups import LayerGroups, group_layers
 
 
@@ -43,7 +43,7 @@ class KVShape:
     @property
     def entry(self) -> int:
         """Elements that one head of one token takes."""
-        return entry_length(self.head_dim, self.dtype)
+        return int8_entries.entry_length(self.head_dim, self.dtype)
 
     def block_bytes(self, block_size: int) -> int:
         """Bytes of one block over all layers of a group, keys and values."""
@@ -81,7 +81,7 @@ class KVCache:
 
     @property
     def tensors(self) -> Iterator[torch.Tensor]:
-        """All key and value tensors, in order."""
+        """All key and value tensors, in turn."""
         return (tensor for pair in self._pairs for tensor in pair)
 
     def copy_within(self, tensor: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
@@ -109,8 +109,11 @@ class KVCache:
 
     def erase(self, places: torch.Tensor) -> None:
         """Zero single tokens' keys and values in one group: int64 [N] of block · block_size + offset."""
-        for tensor in self.tensors:
-            tensor.view(-1, *tensor.shape[2:]).index_fill_(0, places, 0)
+        for place, tensor in enumerate(self.tensors):
+            if tensor.dtype == torch.int8:
+                int8_entries.erase(tensor, places, keys=place % 2 == 0)
+            else:
+                tensor.view(-1, *tensor.shape[2:]).index_fill_(0, places, 0)
 
     def scrub(self, blocks: Sequence[int]) -> None:
         """Zero these blocks, because a failed request may have left NaN in them."""

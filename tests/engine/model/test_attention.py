@@ -22,7 +22,7 @@ from sluice_engine.backend.cuda.modules import paged_attention
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.model.attention import PagedAttention
 from sluice_engine.model.batch import Batch, RowGroup
-from sluice_engine.model.int8_entries import from_entries, to_entries
+from sluice_engine.model.int8_entries import entries_of, fill, from_entries, to_entries
 from sluice_engine.model.kv_cache import KVCache, KVShape
 from tests.engine.backend.compiled import always
 from tests.engine.families import FAMILIES, logits_of, save
@@ -120,15 +120,18 @@ class Setting:
         kept_as = torch.int8 if case.int8 else case.dtype
         shape = KVShape(layers=1, kv_heads=case.kv_heads, head_dim=case.dim, dtype=kept_as)
         self.cache = KVCache(shape, blocks, case.block_size, CPU)
+        contents = self.entries() if case.int8 else list(self.cache.layers[0])
         slots: list[int] = []
         for row, (before, new) in enumerate(rows):
             places = [
                 int(order[row, at // case.block_size]) * case.block_size + at % case.block_size
                 for at in range(before + new)
             ]
-            for pool, kept in zip(self.cache.layers[0], self.history[row], strict=True):
+            for pool, kept in zip(contents, self.history[row], strict=True):
                 pool.view(-1, *pool.shape[2:])[places[:before]] = (to_entries(kept) if case.int8 else kept)[:before]
             slots += places[before:]
+        if case.int8:
+            self.fill(contents)
         news = [new for _, new in rows]
         self.key = torch.cat([keys[-new:] for (keys, _), new in zip(self.history, news, strict=True)])
         self.value = torch.cat([values[-new:] for (_, values), new in zip(self.history, news, strict=True)])
@@ -159,13 +162,22 @@ class Setting:
             padded_index=None if bool(inside.all()) else torch.nonzero(inside.view(-1)).view(-1),
         )
 
+    def entries(self) -> list[torch.Tensor]:
+        """The 8-bit entries of keys and of values, by block and token."""
+        return [entries_of(pool, keys=place == 0) for place, pool in enumerate(self.cache.layers[0])]
+
+    def fill(self, entries: list[torch.Tensor]) -> None:
+        """The inverse of `entries`."""
+        for place, (pool, each) in enumerate(zip(self.cache.layers[0], entries, strict=True)):
+            fill(pool, each, keys=place == 0)
+
     def _kept(self, part: torch.Tensor) -> torch.Tensor:
         """Keys or values as the cache has them."""
         return from_entries(to_entries(part)) if self.case.int8 else part
 
     def take_written(self) -> None:
         """Make the entries that were written part of what came before: an element between two integers takes either."""
-        kept = [from_entries(pool.view(-1, *pool.shape[2:])[self.batch.slot_mapping]) for pool in self.cache.layers[0]]
+        kept = [from_entries(each.flatten(0, 1)[self.batch.slot_mapping]) for each in self.entries()]
         news = [new for _, new in self.rows]
         for row, written in enumerate(zip(*(part.split(news) for part in kept), strict=True)):
             keys, values = (
@@ -249,8 +261,8 @@ def test_the_kernel_writes_and_attends_to_8_bit_entries_at_every_level(library: 
     setting.take_written()
     torch.testing.assert_close(got, setting.dense(), rtol=WIDENED[case.dtype], atol=WIDENED[case.dtype])
     places = setting.batch.slot_mapping
-    for pool, news in zip(setting.cache.layers[0], (setting.key, setting.value), strict=True):
-        written, formula = pool.view(-1, *pool.shape[2:])[places], to_entries(news)
+    for entries, news in zip(setting.entries(), (setting.key, setting.value), strict=True):
+        written, formula = entries.flatten(0, 1)[places], to_entries(news)
         step = news.float().abs().amax(dim=-1, keepdim=True) / 127
         assert bool(((from_entries(written) - from_entries(formula)).abs() <= 1.01 * step).all())
 
@@ -264,6 +276,16 @@ def test_windows_hide_8_bit_entries_that_are_older(
     got = setting.attend(PagedAttention(native=NativeAttention(1, library, level, always))).double()
     setting.take_written()
     torch.testing.assert_close(got, setting.dense(), rtol=WIDENED[dtype], atol=WIDENED[dtype])
+
+
+def test_a_token_is_erased_from_8_bit_entries_and_no_other() -> None:
+    setting, places = Setting(replace(PLAIN, int8=True)), torch.tensor([0, 21, 22, 63])
+    before = setting.entries()
+    assert all(bool(each.flatten(0, 1)[places].any()) for each in before)
+    setting.cache.erase(places)
+    for now, was in zip(setting.entries(), before, strict=True):
+        was.flatten(0, 1)[places] = 0
+        assert torch.equal(now, was)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -285,9 +307,11 @@ def test_8_bit_entries_of_any_magnitude_are_attended_to(library: Path, level: in
     for keys, values in setting.history:
         keys.mul_(size), values.mul_(size)
     setting.key.mul_(size), setting.value.mul_(size)
-    for pool in setting.cache.layers[0]:
-        scales = pool[..., -4:].contiguous().view(torch.float32) * size
-        pool[..., -4:] = scales.view(torch.int8)
+    entries = setting.entries()
+    for each in entries:
+        scales = each[..., -4:].contiguous().view(torch.float32) * size
+        each[..., -4:] = scales.view(torch.int8)
+    setting.fill(entries)
     got = setting.attend(PagedAttention(native=NativeAttention(1, library, level, always))).double()
     torch.testing.assert_close(got, setting.dense(), rtol=0.03, atol=0.03 * size)
 
