@@ -34,14 +34,14 @@
 #include "section.h"
 #pragma GCC pop_options
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+#pragma GCC target("prfchw,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 #define NAME(x) avx512_##x
 #define LANES 16
 #include "section.h"
 #pragma GCC pop_options
 #ifdef WITH_BF16
 #pragma GCC push_options
-#pragma GCC target("avx512bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+#pragma GCC target("prfchw,avx512bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 #define NAME(x) bf16_##x
 #define LANES 16
 #define PAIRS
@@ -51,7 +51,7 @@
 #endif
 #ifdef WITH_TILES
 #pragma GCC push_options
-#pragma GCC target("avx512bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+#pragma GCC target("prfchw,avx512bf16,avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 #define NAME(x) amx_##x
 #define LANES 16
 #define PAIRS

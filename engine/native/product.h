@@ -82,16 +82,30 @@ static __attribute__((noinline)) void NAME(block)(const void *panel, const void 
     SWITCH_ROWS(SUMS)
 }
 
+/* Where a panel's outputs of a row are. */
+static INLINE char *NAME(target)(const struct product *product, int64_t panel, int64_t row, void *out, int64_t out_stride, int bf16) {
+    const int64_t first = panel * (product->kind == GATED ? WIDTH / 2 : WIDTH);
+    return (char *)out + (bf16 && product->kind != SCORES ? 2 : 4) * (row * out_stride + first);
+}
+
+/* Asks for the lines that `rows` rows are stored to, which may be another thread's: the lock that takes the next panel waits for
+ * all stores. */
+static INLINE void NAME(claim)(const struct product *product, int64_t panel, int64_t row, int rows, void *out, int64_t out_stride,
+                               int bf16) {
+    for (int r = 0; r < rows; r++)
+        __builtin_prefetch(NAME(target)(product, panel, row + r, out, out_stride, bf16), 1, 3);
+}
+
 /* Finishes one row's sums of one panel: bias, then the activation or the residual, each rounded as in the plain
  * model. Columns from `valid` on are padding. */
 static INLINE void NAME(finish)(const struct product *product, V *sums, int64_t panel, int64_t row, void *out,
                                 int64_t out_stride, int bf16) {
     const int gated = product->kind == GATED, registers = gated ? COLUMNS / 2 : COLUMNS, width = registers * LANES;
-    const int64_t first = panel * width, left = (gated ? product->outer / 2 : product->outer) - first;
+    const int64_t left = (gated ? product->outer / 2 : product->outer) - panel * width;
     const int valid = (int)(left < width ? left : width);
     const int narrow = bf16 && product->kind != SCORES;
     const size_t item = narrow ? 2 : 4, bytes = item * (size_t)valid;
-    char *to = (char *)out + item * (size_t)(row * out_stride + first), whole[4 * WIDTH];
+    char *to = NAME(target)(product, panel, row, out, out_stride, bf16), whole[4 * WIDTH];
     for (int c = 0; c < COLUMNS; c++) {
         if (product->bias != NULL)
             sums[c] += *(const V *)(product->bias + panel * WIDTH + c * LANES);
@@ -136,6 +150,7 @@ static void NAME(multiply)(const struct product *product, int64_t panel, const v
         V tiled[TILED_ROWS][COLUMNS];
         for (int64_t row = first, last = first + count; row < last; row += TILED_ROWS) {
             const int rows = (int)(last - row < TILED_ROWS ? last - row : TILED_ROWS), fetches = row == first;
+            NAME(claim)(product, panel, row, rows, out, out_stride, bf16);
             NAME(configure_product)(rows);
             (product->int8 ? NAME(tiled_bytes) : NAME(tiled_pairs))(weight, (const char *)in + row * stride, stride, inner,
                                                                     rows, ahead, fetches, tiled);
@@ -149,6 +164,7 @@ static void NAME(multiply)(const struct product *product, int64_t panel, const v
     for (int64_t block = 0, row = first; block < blocks; block++) {
         const int rows = (int)((first + count - row + blocks - block - 1) / (blocks - block)); /* nearly equal sizes */
         const char *from = (const char *)in + row * stride, *fetched = block < 2 ? ahead + block * bytes / 2 : weight;
+        NAME(claim)(product, panel, row, rows, out, out_stride, bf16);
         if (product->int8)
             NAME(byte_block)(weight, from, stride, inner, rows, fetched, each, sums);
         else
