@@ -32,6 +32,18 @@ static INLINE V NAME(limit)(const struct layer *layer, V scores, int64_t at, int
     return scores;
 }
 
+/* Scores of LANES keys, whose lanes they are, with `rows` queries [rows, dim]: keys [dim, LANES]. */
+static INLINE void NAME(score_lanes)(const float *query, int rows, const int dim, const float *keys, V *scores) {
+    for (int r = 0; r < rows; r++) {
+        V sums[4] = {{0}, {0}, {0}, {0}};
+        for (int d = 0; d < dim; d += 4)
+#pragma GCC unroll 4
+            for (int e = 0; e < 4; e++)
+                sums[e] += query[r * dim + d + e] * *(const V *)(keys + (d + e) * LANES);
+        scores[r] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
+}
+
 static INLINE void NAME(body)(const struct work *work, const struct layer *layer, const struct tile *tile,
                               const int dim, const int bf16, const int int8) {
     const int group = (int)(work->heads / work->kv_heads), rows = tile->count * group, lanes = dim / LANES;
@@ -71,10 +83,18 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
                     __builtin_prefetch((const char *)layer->value_cache + next + j * stride + byte, 0, 2);
                 }
         }
-        for (int j = 0; j < count; j++)
-            NAME(read_both)(layer, base + (int8 ? 0 : j * stride), offset + j, size, dim, bf16, int8, keys + j * dim,
-                            values + j * dim);
-        for (int r = 0; r < rows; r++) {
+        if (int8) {
+            NAME(read_keys)((const char *)layer->key_cache + base, offset, size, count, dim, LANES, keys);
+            NAME(score_lanes)(query, rows, dim, keys, weights);
+            for (int j = 0; j < count; j++)
+                NAME(read_value)((const char *)layer->value_cache + base, offset + j, size, dim, values + j * dim);
+        }
+        for (int j = 0; !int8 && j < count; j++)
+            for (int d = 0; d < dim; d += LANES) {
+                *(V *)(keys + j * dim + d) = NAME(load)((const char *)layer->key_cache + base + j * stride, d, bf16);
+                *(V *)(values + j * dim + d) = NAME(load)((const char *)layer->value_cache + base + j * stride, d, bf16);
+            }
+        for (int r = 0; !int8 && r < rows; r++) {
             float dots[LANES] ALIGNED = {0};
             for (int j = 0; j < count; j++) {
                 V dot = {0};

@@ -60,29 +60,32 @@ static INLINE V NAME(widen_bytes)(const char *from) {
     return __builtin_convertvector(wide, V);
 }
 
-/* Widens one entry to `out` [dim]. */
-static INLINE void NAME(read_entry)(const char *head, int64_t at, int64_t size, const int dim, int keys, float *out) {
+/* Widens a value to `out` [dim]. */
+static INLINE void NAME(read_value)(const char *head, int64_t at, int64_t size, const int dim, float *out) {
     const float scale = NAME(scale_of)(head, at, size, dim);
-    const char *elements = head + at * dim;
-    char gathered[MAX_DIM] ALIGNED;
-    for (int d = 0; keys && d < dim; d += 4)
-        memcpy(gathered + d, head + d * size + 4 * at, 4);
     for (int d = 0; d < dim; d += LANES)
-        *(V *)(out + d) = NAME(widen_bytes)((keys ? gathered : elements) + d) * scale;
+        *(V *)(out + d) = NAME(widen_bytes)(head + at * dim + d) * scale;
 }
 
-/* Reads one head's key and value [dim] of a token, of 8-bit integers or of the model's type. `place`: of the head in the caches,
- * see place_of_token; `at`: of the token in its block of `size`. */
-static INLINE void NAME(read_both)(const struct layer *layer, int64_t place, int64_t at, int64_t size, const int dim, int bf16,
-                                   int int8, float *key, float *value) {
-    const char *keys = (const char *)layer->key_cache + place, *values = (const char *)layer->value_cache + place;
-    if (int8) {
-        NAME(read_entry)(keys, at, size, dim, 1, key);
-        NAME(read_entry)(values, at, size, dim, 0, value);
-        return;
-    }
-    for (int d = 0; d < dim; d += LANES) {
-        *(V *)(key + d) = NAME(load)(keys, d, bf16);
-        *(V *)(value + d) = NAME(load)(values, d, bf16);
+/* Widens the keys [at, at + count), at most LANES, to `out` [dim, count], whose rows are `stride` apart. If count is below LANES
+ * and `stride` LANES, the other lanes become zeros. */
+static INLINE void NAME(read_keys)(const char *head, int64_t at, int64_t size, int count, const int dim, const int64_t stride,
+                                   float *out) {
+    const size_t bytes = 4 * (size_t)(stride == LANES ? LANES : count);
+    NAME(ints) quads = {0};
+    V scales = {0};
+    memcpy(&scales, head + dim * size + 4 * at, 4 * (size_t)count);
+    for (int d = 0; d < dim; d += 4) {
+        if (count == LANES)
+            memcpy(&quads, head + d * size + 4 * at, sizeof quads);
+        else
+            memcpy(&quads, head + d * size + 4 * at, 4 * (size_t)count);
+        for (int e = 0; e < 4; e++) {
+            const V element = __builtin_convertvector(quads << (24 - 8 * e) >> 24, V) * scales;
+            if (count == LANES)
+                memcpy(out + (d + e) * stride, &element, sizeof element);
+            else
+                memcpy(out + (d + e) * stride, &element, bytes);
+        }
     }
 }

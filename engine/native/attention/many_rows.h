@@ -112,23 +112,35 @@ static INLINE void NAME(weigh)(const struct layer *layer, int64_t at, int count,
     }
 }
 
-/* Reads up to KEYS keys and values of a head, from position `at` on; zeros where there are fewer. Returns how many. */
+/* Reads up to KEYS keys and values [KEYS, dim] of a head, from position `at` on; zeros where there are fewer. Keys of 8-bit
+ * integers become [dim, KEYS]. Returns how many. */
 static INLINE int NAME(gather)(const struct work *work, const struct layer *layer, const struct tile *tile, int64_t at,
                                int64_t last, const int dim, const int bf16, const int int8, float *keys,
                                float *values) {
     const int64_t *table = work->tables + work->table_first[tile->row], size = work->block_size;
-    const int64_t stride = int8 ? 0 : work->kv_heads * entry_bytes(work);
+    const int64_t stride = work->kv_heads * entry_bytes(work);
     const int count = (int)(last - at + 1 < KEYS ? last - at + 1 : KEYS);
+    if (int8 && count < KEYS)
+        memset(keys, 0, sizeof(float) * (size_t)(KEYS * dim));
     for (int64_t done = 0; done < count;) {
-        const int64_t block = table[(at + done) / size], first = (at + done) % size;
-        const int64_t room = size - first, span = room < count - done ? room : count - done;
+        const int64_t block = table[(at + done) / size], first = (at + done) % size, most = int8 ? LANES : KEYS;
+        const int64_t room = size - first < most ? size - first : most, span = room < count - done ? room : count - done;
         const int64_t from = place_of_token(work, block, first) + tile->kv_head * head_bytes(work);
+        const char *key = (const char *)layer->key_cache + from, *value = (const char *)layer->value_cache + from;
+        if (int8)
+            NAME(read_keys)(key, first, size, (int)span, dim, KEYS, keys + done);
         for (int64_t j = 0; j < span; j++)
-            NAME(read_both)(layer, from + j * stride, first + j, size, dim, bf16, int8, keys + (done + j) * dim,
-                            values + (done + j) * dim);
+            if (int8)
+                NAME(read_value)(value, first + j, size, dim, values + (done + j) * dim);
+            else
+                for (int d = 0; d < dim; d += LANES) {
+                    *(V *)(keys + (done + j) * dim + d) = NAME(load)(key + j * stride, d, bf16);
+                    *(V *)(values + (done + j) * dim + d) = NAME(load)(value + j * stride, d, bf16);
+                }
         done += span;
     }
-    memset(keys + count * dim, 0, sizeof(float) * (size_t)((KEYS - count) * dim));
+    if (!int8)
+        memset(keys + count * dim, 0, sizeof(float) * (size_t)((KEYS - count) * dim));
     memset(values + count * dim, 0, sizeof(float) * (size_t)((KEYS - count) * dim));
     return count;
 }
@@ -157,7 +169,7 @@ static INLINE void NAME(many_body)(const struct work *work, const struct layer *
     int64_t at = layer->window > 0 ? tile->position - layer->window + 1 : 0;
     for (at = at < 0 ? 0 : at; at <= last; at += KEYS) {
         const int count = NAME(gather)(work, layer, tile, at, last, dim, bf16, int8, keys, values);
-        NAME(product_of_rows)(keys, dim, 1, KEYS, dim, many.query, many.registers, 0, scores);
+        NAME(product_of_rows)(keys, int8 ? 1 : dim, int8 ? KEYS : 1, KEYS, dim, many.query, many.registers, 0, scores);
         NAME(weigh)(layer, at, count, dim, scores, &many);
         NAME(product_of_rows)(values, 1, dim, dim, KEYS, scores, many.registers, 1, many.out);
     }
