@@ -26,7 +26,6 @@ from sluice_engine.kvcache.event_log import EventLog
 from sluice_engine.scheduler import Plan, Scheduler
 from sluice_engine.scheduler.lookahead import planning_time
 from sluice_perfmodel.settings import PERFMODEL
-from sluice_perfmodel.step_time import StepTimeModel
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class EngineLoop:
         self._loaded = LoadedEngine(options, on_progress, clock, backend)
         self.model, self.runner = self._loaded.model, self._loaded.runner
         runner = self.runner if others is None else LeadingRunner(self.runner, others)
-        self._pipeline = StepPipeline(runner, options.overlap, self._loaded.threads)
+        self._pipeline = StepPipeline(runner, options.overlap, self._loaded.threads, options.pace)
         self.limits = LimitController(options.base_limits)
         self.scheduler = Scheduler(self._loaded.config, self.limits)
         self.fit = StepTimeFit()
@@ -76,9 +75,10 @@ class EngineLoop:
         step, a usable step-time model or overlap, and once the step has ended: a prediction may be too long.
         """
         step = self._running_step
-        if step is None or not self._pipeline.overlapped or (self.options.pace is None and step.has_ended()):
+        if step is None or not self._pipeline.overlapped or (step.pace is None and step.is_computed()):
             return 0.0
-        return max(0.0, planning_time(step.plan, step.begun, self.fit.model) - self._clock())
+        at = planning_time(step.plan, step.begun, self.fit.model)
+        return max(0.0, (at if step.end_of_pace is None else min(at, step.end_of_pace)) - self._clock())
 
     def when_step_ends(self, call: Callable[[], None]) -> None:
         """Call this after each step, on another thread."""
@@ -187,12 +187,13 @@ class EngineLoop:
 
     def _finish(self, step: RunningStep) -> messages.StepReport:
         result = step.result()  # the wait may be interrupted and repeated
-        self._hold_pace(step)
+        if step.end_of_pace is not None:
+            self._sleep(max(0.0, step.end_of_pace - self._clock()))
         ended = self._clock()
         queued, self._queued_step = self._queued_step, None
         self._running_step = None if queued is None else dataclasses.replace(queued, begun=ended)
         plan = step.plan if result.cut is None else step.plan.shortened(result.cut)
-        seconds = ended - step.begun if result.seconds is None or self.options.pace is not None else result.seconds
+        seconds = ended - step.begun if result.seconds is None or step.pace is not None else result.seconds
         outcomes = self.scheduler.settle(plan, result.sampled, ended, result.errors, result.accepted)
         self._last_end = ended if self.scheduler.requests else None
         self._learn(plan, seconds)
@@ -239,10 +240,3 @@ class EngineLoop:
             cost.plain_step(seconds, model.predict(plan.work))
         if not plan.draft_tokens and not plan.copies:
             self.fit.observe(plan.work, seconds)
-
-    def _hold_pace(self, step: RunningStep) -> None:
-        pace: StepTimeModel | None = self.options.pace
-        if pace is not None:
-            remaining = step.begun + pace.predict(step.plan.whole_work) - self._clock()
-            if remaining > 0:
-                self._sleep(remaining)

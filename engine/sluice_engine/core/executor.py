@@ -12,6 +12,7 @@ from typing import Protocol
 from sluice_engine.backend.runner import StepResult
 from sluice_engine.backend.threads import torch_threads
 from sluice_engine.scheduler import Plan
+from sluice_perfmodel.step_time import StepTimeModel
 
 Execute = Callable[[], StepResult]
 
@@ -31,17 +32,26 @@ class RunningStep:
 
     plan: Plan
     begun: float
-    result: Execute  # blocks until the step ends; may be called repeatedly
-    has_ended: Callable[[], bool]
+    result: Execute  # blocks until the step is computed; may be called repeatedly
+    is_computed: Callable[[], bool]
+    pace: float | None  # seconds; the step ends no earlier
+
+    @property
+    def end_of_pace(self) -> float | None:
+        """When a step with a pace ends, if it is computed by then."""
+        return None if self.pace is None else self.begun + self.pace
 
 
 class StepPipeline:
     """A runner and its thread. `overlapped`: the next step is prepared while one runs. `threads`: torch's thread count
-    within a step; None keeps the current one.
+    within a step; None keeps the current one. `pace`: what each step is held to; None for no pace.
     """
 
-    def __init__(self, runner: StepRunner, overlapped: bool, threads: int | None = None) -> None:
+    def __init__(
+        self, runner: StepRunner, overlapped: bool, threads: int | None = None, pace: StepTimeModel | None = None
+    ) -> None:
         self.overlapped = overlapped
+        self._pace = pace
         self._threads = threads
         self._runner = runner
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
@@ -56,7 +66,8 @@ class StepPipeline:
         plan, execute = prepared
         future: Future[StepResult] = self._thread.submit(self._compute, execute)
         future.add_done_callback(lambda _: self.on_end())
-        return RunningStep(plan, now, future.result, future.done)
+        pace = None if self._pace is None else self._pace.predict(plan.whole_work)
+        return RunningStep(plan, now, future.result, future.done, pace)
 
     def _compute(self, execute: Execute) -> StepResult:
         with torch_threads(self._threads):

@@ -213,6 +213,18 @@ def test_a_paced_step_takes_the_predicted_time(tiny_llama: Path) -> None:
     assert engine.ready.paced
 
 
+def test_a_paced_step_ends_by_its_pace_although_it_was_predicted_to_last_longer(tiny_llama: Path) -> None:
+    clock = Clock()
+    engine = EngineLoop(options(tiny_llama, pace=StepTimeModel(base=0.5)), clock=clock, sleep=clock.sleep)
+    submit(engine, "a", list(range(2, 12)), 9)
+    engine.step()
+    engine.fit.model = StepTimeModel(base=60.0, steps=1000)
+    assert engine.seconds_until_planning == pytest.approx(0.5)
+    clock.sleep(0.5)
+    assert engine.seconds_until_planning == 0.0
+    assert all(report.seconds == pytest.approx(0.5) for report in run(engine) if report.sequences)
+
+
 def test_the_state_has_block_owners_and_no_tokens(tiny_llama: Path) -> None:
     engine = EngineLoop(options(tiny_llama))
     submit(engine, "a", [5, 6, 7], 4)

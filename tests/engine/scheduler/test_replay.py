@@ -5,7 +5,7 @@ An arrival counts from when the engine heard of it, which is between two steps o
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from sluice_engine.core.engine import EngineLoop
 from sluice_engine.scheduler import Plan
 from sluice_engine.scheduler.policies import POLICIES
-from sluice_perfmodel.step_time import StepTimeModel
+from sluice_perfmodel.step_time import StepTimeModel, StepWork
 from sluice_sim.cluster.request import RequestRecord
 from sluice_sim.engine.exact import SimEngine
 from sluice_sim.engine.offered_request import OfferedRequest
@@ -22,15 +22,14 @@ from sluice_sim.traces import Arrival
 from tests.bench.fidelity.timeline import Timeline, serve_all
 from tests.engine.oracle import options
 
-PACE = StepTimeModel(base=0.01, prefill_token=1e-4, prefill_context=1e-7, sequence=5e-4, kv_token=1e-6)
 REQUESTS = 80
 
 
 class Clock:
-    """Moved by hand; a step takes up to 40 % longer than its pace, and now and then five times as long."""
+    """Moved by hand."""
 
-    def __init__(self, seed: int) -> None:
-        self.now, self._random = 0.0, random.Random(seed)
+    def __init__(self) -> None:
+        self.now = 0.0
 
     def __call__(self) -> float:
         return self.now
@@ -38,8 +37,15 @@ class Clock:
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    def compute(self, seconds: float) -> None:
-        self.now += seconds * (5.0 if self._random.random() < 0.02 else self._random.uniform(1.0, 1.4))
+
+@dataclass(frozen=True)
+class Uneven(StepTimeModel):
+    """A pace by which a step takes up to 40 % longer than the terms say, and now and then five times as long."""
+
+    dice: random.Random = field(default_factory=lambda: random.Random(2))
+
+    def predict(self, work: StepWork) -> float:
+        return super().predict(work) * (5.0 if self.dice.random() < 0.02 else self.dice.uniform(1.0, 1.4))
 
 
 def arrivals(seed: int) -> list[Arrival]:
@@ -78,13 +84,14 @@ def test_a_recorded_run_replayed_in_the_simulator_has_the_same_plans(
     tiny_llama: Path, policy: str, binding: str, overlap: bool
 ) -> None:
     seen: list[object] = []
-    clock, draw, listed = Clock(1), random.Random(2), arrivals(3)
+    clock, draw, listed = Clock(), random.Random(2), arrivals(3)
+    pace = Uneven(base=0.01, prefill_token=1e-4, prefill_context=1e-7, sequence=5e-4, kv_token=1e-6)
     engine = EngineLoop(
-        options(tiny_llama, pace=PACE, policy=policy, speculation="off", overlap=overlap, kv_size=360 << 10, max_num_seqs=24,
+        options(tiny_llama, pace=pace, policy=policy, speculation="off", overlap=overlap, kv_size=360 << 10, max_num_seqs=24,
                 concurrency_max=24, max_batched_tokens=128, itl_target=0.03, ttft_target=0.5,
                 concurrency_min=1 if binding == "latency" else 24),
         clock=clock,
-        sleep=clock.compute,
+        sleep=clock.wait,
     )  # fmt: skip
     watched(engine, seen)
     prompts = [tuple(draw.randrange(2, 128) for _ in range(one.prompt)) for one in listed]
