@@ -34,7 +34,7 @@ class RunningStep:
     begun: float
     result: Execute  # blocks until the step is computed; may be called repeatedly
     is_computed: Callable[[], bool]
-    pace: float | None  # seconds; the step ends no earlier
+    pace: float | None = None  # seconds; the step ends no earlier
 
     @property
     def end_of_pace(self) -> float | None:
