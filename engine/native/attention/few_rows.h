@@ -88,21 +88,22 @@ static INLINE void NAME(body)(const struct work *work, const struct layer *layer
             NAME(score_lanes)(query, rows, dim, keys, weights);
             for (int j = 0; j < count; j++)
                 NAME(read_value)((const char *)layer->value_cache + base, offset + j, size, dim, values + j * dim);
-        }
-        for (int j = 0; !int8 && j < count; j++)
-            for (int d = 0; d < dim; d += LANES) {
-                *(V *)(keys + j * dim + d) = NAME(load)((const char *)layer->key_cache + base + j * stride, d, bf16);
-                *(V *)(values + j * dim + d) = NAME(load)((const char *)layer->value_cache + base + j * stride, d, bf16);
+        } else {
+            for (int j = 0; j < count; j++)
+                for (int d = 0; d < dim; d += LANES) {
+                    *(V *)(keys + j * dim + d) = NAME(load)((const char *)layer->key_cache + base + j * stride, d, bf16);
+                    *(V *)(values + j * dim + d) = NAME(load)((const char *)layer->value_cache + base + j * stride, d, bf16);
+                }
+            for (int r = 0; r < rows; r++) {
+                float dots[LANES] ALIGNED = {0};
+                for (int j = 0; j < count; j++) {
+                    V dot = {0};
+                    for (int l = 0; l < lanes; l++)
+                        dot += *(const V *)(query + r * dim + LANES * l) * *(const V *)(keys + j * dim + LANES * l);
+                    dots[j] = NAME(sum)(dot);
+                }
+                memcpy(&weights[r], dots, sizeof dots);
             }
-        for (int r = 0; !int8 && r < rows; r++) {
-            float dots[LANES] ALIGNED = {0};
-            for (int j = 0; j < count; j++) {
-                V dot = {0};
-                for (int l = 0; l < lanes; l++)
-                    dot += *(const V *)(query + r * dim + LANES * l) * *(const V *)(keys + j * dim + LANES * l);
-                dots[j] = NAME(sum)(dot);
-            }
-            memcpy(&weights[r], dots, sizeof dots);
         }
         for (int r = 0; r < rows; r++) {
             const V scores = NAME(limit)(layer, weights[r], at, count, tile->position + r / group);

@@ -109,9 +109,9 @@ class Probe:
         """
         cache = self._int8_cache() if int8_cache else self._cache
         for number, step in enumerate(steps, start=1):
-            for place, (tensor, content) in enumerate(zip(cache.tensors, step.before, strict=True)):
+            for (tensor, keys), content in zip(cache.parts, step.before, strict=True):
                 if int8_cache:
-                    fill(tensor, to_entries(content), keys=place % 2 == 0)
+                    fill(tensor, to_entries(content), keys=keys)
                 else:
                     tensor.copy_(content)
             got = forward(replace(step.batch, native={}), cache)
@@ -119,12 +119,12 @@ class Probe:
             if not bool(close_rows.all()):
                 rows = (~close_rows.all(dim=-1)).nonzero().flatten().tolist()
                 return f"logits of rows {rows} in step {number} of the probe"
-            for place, (kept, want) in enumerate(zip(cache.tensors, step.after, strict=True)):
-                tensor = from_entries(entries_of(kept, keys=place % 2 == 0)) if int8_cache else kept
+            for (kept, keys), want in zip(cache.parts, step.after, strict=True):
+                tensor = from_entries(entries_of(kept, keys=keys)) if int8_cache else kept
                 written = torch.cat([each.slot_mapping for each in (step.batch, *step.batch.others)])
                 most = want.flatten(0, 1)[written].float().abs().max()
                 if not bool(((tensor.float() - want.float()).abs() <= close * most).all()):
-                    return f"{'values' if place % 2 else 'keys'} in step {number} of the probe"
+                    return f"{'keys' if keys else 'values'} in step {number} of the probe"
         return None
 
     def _int8_cache(self) -> KVCache:

@@ -82,7 +82,12 @@ class KVCache:
     @property
     def tensors(self) -> Iterator[torch.Tensor]:
         """All key and value tensors, in turn."""
-        return (tensor for pair in self._pairs for tensor in pair)
+        return (tensor for tensor, _ in self.parts)
+
+    @property
+    def parts(self) -> Iterator[tuple[torch.Tensor, bool]]:
+        """The `tensors`, each with whether it has keys."""
+        return (part for keys, values in self._pairs for part in ((keys, True), (values, False)))
 
     def copy_within(self, tensor: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks within one of the `tensors` in a single operation, (source, target) each: all sources are
@@ -109,9 +114,9 @@ class KVCache:
 
     def erase(self, places: torch.Tensor) -> None:
         """Zero single tokens' keys and values in one group: int64 [N] of block · block_size + offset."""
-        for place, tensor in enumerate(self.tensors):
+        for tensor, keys in self.parts:
             if tensor.dtype == torch.int8:
-                int8_entries.erase(tensor, places, keys=place % 2 == 0)
+                int8_entries.erase(tensor, places, keys=keys)
             else:
                 tensor.view(-1, *tensor.shape[2:]).index_fill_(0, places, 0)
 
