@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import aiohttp
 from aiohttp import web
 
 from sluice_gateway.replicas.backend import Backend
@@ -115,3 +116,13 @@ async def gateway_over(
         await stack.enter_async_context(gateway)
         await gateway.scraper.scrape()
         yield gateway
+
+
+async def queued(admin_url: str, count: int) -> None:
+    """Wait until so many requests wait in the queue of the gateway with this admin port."""
+    async with asyncio.timeout(60), aiohttp.ClientSession() as client:
+        while True:
+            async with client.get(admin_url + "/metrics") as response:
+                lines = [line for line in (await response.text()).splitlines() if "queue_requests{" in line]
+            if sum(float(line.rsplit(" ", 1)[1]) for line in lines) == count:
+                return

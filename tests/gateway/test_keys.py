@@ -20,9 +20,9 @@ from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.server import Gateway
 from tests.engine.server.auth.keys import bearer, entry, key_file
 from tests.engine.server.auth.test_rate_limits import Clock
-from tests.gateway.engines import CHAT, FakeEngine, gateway_over, load_document
+from tests.gateway.engines import CHAT, FakeEngine, gateway_over, load_document, queued
 from tests.gateway.test_fleet import chat
-from tests.gateway.test_queue import Held, queued
+from tests.gateway.test_queue import Held
 from tests.gateway.test_wire import MESSAGES
 
 TOKEN = "token-of-the-gateway"
@@ -167,9 +167,9 @@ async def test_a_priority_above_the_keys_ceiling_counts_as_the_ceiling_in_the_qu
         first = asyncio.create_task(ask("free", 0))
         await held.arrived.acquire()
         low = asyncio.create_task(ask("low", 100))
-        await queued(gateway, 1)
+        await queued(gateway.admin_url, 1)
         free = asyncio.create_task(ask("free", -5))
-        await queued(gateway, 2)
+        await queued(gateway.admin_url, 2)
         for _ in range(3):
             held.release.release()
         assert list(await asyncio.gather(first, low, free)) == [200, 200, 200]

@@ -19,7 +19,7 @@ from sluice.cli import app
 from sluice_gateway.arguments import Arguments, parse
 from sluice_gateway.process import DrainTimes, drain
 from sluice_gateway.replicas.static import BadBackend, parse_backend
-from tests.gateway.engines import CHAT, FakeEngine, gateway_over, load_document
+from tests.gateway.engines import CHAT, FakeEngine, gateway_over, load_document, queued
 
 
 def test_a_backend_has_a_data_and_an_admin_address() -> None:
@@ -61,8 +61,8 @@ async def test_a_drain_waits_for_requests_in_flight_and_no_longer_than_its_budge
 
 
 @asynccontextmanager
-async def command(engine: FakeEngine, *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """`sluice gateway` over one engine, as a process, and its URL."""
+async def command(engine: FakeEngine, *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str, str]]:
+    """`sluice gateway` over one engine, as a process, and the URLs of its two ports: of clients, and admin."""
     await engine.start()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "sluice", "gateway", "--backend", f"{engine.backend.url},{engine.backend.admin_url}",
@@ -72,7 +72,8 @@ async def command(engine: FakeEngine, *options: str) -> AsyncIterator[tuple[asyn
     try:
         assert process.stderr is not None
         line = json.loads(await process.stderr.readline())
-        yield process, re.findall(r"http://\S+?(?=,)", line["message"])[0]
+        url, admin_url = re.findall(r"http://[^\s,]+", line["message"])
+        yield process, url, admin_url
     finally:
         if process.returncode is None:
             process.kill()
@@ -93,7 +94,7 @@ async def test_sigterm_ends_the_command_with_zero_after_its_requests() -> None:
         return web.json_response({"from": "r0"})
 
     engine = FakeEngine("r0", answer=slow)
-    async with command(engine) as (process, url), aiohttp.ClientSession() as client:
+    async with command(engine) as (process, url, _), aiohttp.ClientSession() as client:
         asked = asyncio.create_task(client.post(url + CHAT, json={"model": "chat"}))
         await arrived.wait()
         process.send_signal(signal.SIGTERM)
@@ -123,11 +124,15 @@ async def test_what_a_drain_cuts_off_is_told_so_and_the_exit_code_tells_it(ends_
 
     budget = "0.2" if ends_by == "its budget" else "3600"
     engine = FakeEngine("r0", load_document(limit=3), endless)
-    async with command(engine, "--drain-seconds", budget) as (process, url), aiohttp.ClientSession(url) as client:
+    async with (
+        command(engine, "--drain-seconds", budget) as (process, url, admin_url),
+        aiohttp.ClientSession(url) as client,
+    ):
         asked = [asyncio.create_task(client.post(CHAT, json={"user": kind})) for kind in ("stream", "silent", "file")]
         for _ in asked:
             await arrived.acquire()
         asked.append(asyncio.create_task(client.post(CHAT, json={"user": "queued"})))
+        await queued(admin_url, 1)
         stream, file = await asked[0], await asked[2]
         assert await stream.content.readuntil(b"2") == b"data: 1\n\ndata: 2"
         process.send_signal(signal.SIGTERM)

@@ -14,7 +14,7 @@ from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.replicas.backend import Backend
 from sluice_gateway.replicas.state import UNASKED_LIMIT, ReplicaState
 from sluice_gateway.server import Gateway, GatewayOptions
-from tests.gateway.engines import CHAT, FakeEngine, gateway_over, load_document
+from tests.gateway.engines import CHAT, FakeEngine, gateway_over, load_document, queued
 from tests.gateway.test_fleet import chat, metric
 
 
@@ -56,16 +56,6 @@ async def ask(client: aiohttp.ClientSession, name: str, **fields: object) -> tup
         return response.status, await response.json(), response.headers.get("Retry-After")
 
 
-async def queued(gateway: Gateway, count: int) -> None:
-    """Wait until so many requests wait."""
-    async with asyncio.timeout(60), aiohttp.ClientSession() as client:
-        while True:
-            async with client.get(gateway.admin_url + "/metrics") as response:
-                lines = [line for line in (await response.text()).splitlines() if "queue_requests{" in line]
-            if sum(float(line.rsplit(" ", 1)[1]) for line in lines) == count:
-                return
-
-
 LIMITS = QueueLimits(requests=3)
 
 
@@ -78,7 +68,7 @@ async def test_no_request_waits_in_an_engine_and_all_are_answered_by_priority() 
             await held.arrived.acquire()
         for priority, name in ((-1, "low"), (0, "normal"), (5, "high")):
             asked.append(asyncio.create_task(ask(client, name, priority=priority)))
-            await queued(gateway, len(asked) - 2)
+            await queued(gateway.admin_url, len(asked) - 2)
         assert (held.now, gateway.waiting, gateway.in_flight) == (2, 3, 5)
         for label in ("low", "normal", "high"):
             assert await metric(gateway, f'sluice_gateway_queue_requests{{priority="{label}"}} 1.0')
@@ -144,7 +134,7 @@ async def test_a_full_queue_rejects_the_lowest_priority_with_a_retry_after_and_c
         first = asyncio.create_task(ask(client, "running"))
         await held.arrived.acquire()
         low = [asyncio.create_task(ask(client, f"low {n}", priority=-1)) for n in range(3)]
-        await queued(gateway, 3)
+        await queued(gateway.admin_url, 3)
         status, body, retry_after = await ask(client, "one more", priority=-1)
         assert (status, body["error"]["code"], retry_after) == (503, "queue_full", "1")
         high = asyncio.create_task(ask(client, "high", priority=1))
@@ -152,7 +142,7 @@ async def test_a_full_queue_rejects_the_lowest_priority_with_a_retry_after_and_c
         assert [task.result()[0] for task in done] == [503]
         for task in waiting:
             task.cancel()
-        await queued(gateway, 1)
+        await queued(gateway.admin_url, 1)
         held.release.release()
         held.release.release()
         assert [status for status, _, _ in await asyncio.gather(first, high)] == [200, 200]
@@ -164,7 +154,7 @@ async def test_a_scrape_that_shows_a_higher_limit_starts_those_that_wait() -> No
     engine = held.engine("r0")
     async with gateway_over(engine, queue=QueueLimits(), admin_port=0) as gateway, asking(gateway) as client:
         asked = [asyncio.create_task(ask(client, str(n))) for n in range(3)]
-        await queued(gateway, 2)
+        await queued(gateway.admin_url, 2)
         engine.load = load_document(limit=3)
         for _ in range(3):
             await held.arrived.acquire()
@@ -196,7 +186,7 @@ async def test_the_overhead_is_that_until_the_request_is_sent_without_its_wait()
         asked = [asyncio.create_task(ask(client, "running"))]
         await held.arrived.acquire()
         asked.append(asyncio.create_task(ask(client, "waits")))
-        await queued(gateway, 1)
+        await queued(gateway.admin_url, 1)
         assert await metric(gateway, "sluice_gateway_overhead_seconds_count 1.0"), "the other one is not sent yet"
         for _ in asked:
             held.release.release()
