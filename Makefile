@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo test e2e lint generate lock fuzz soak bench bench-control bench-corpus bench-gateway bench-operator fidelity clients checkov wheel images aot gpu clean
 
-$(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/* engine/native/attention/*)
+$(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/* engine/native/*/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[dev]'

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define LINE 64 /* bytes that the caches move at once */
 #define MAX_ROWS 64 /* query rows of an attention tile: tokens × query heads */
 #define MANY_ROWS 16 /* from this many on, lanes are rows (many_rows.h): with fewer, lanes would be unused */
 #define FEW_INT8 16 /* up to so many, a processor with products of bytes attends to 8-bit keys as they are (int8_tile.h) */

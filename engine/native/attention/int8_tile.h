@@ -6,7 +6,6 @@
  */
 #define ROWS 3   /* of two bytes, times four sums, beside four registers of keys or values and one more */
 #define PIECE 64 /* elements of a head that fill a register */
-#define LINE 64  /* bytes that the processor fetches together */
 #define SCORE_LINES 3 /* fetched per quad of elements, */
 #define WEIGH_LINES 4 /* per group and row, */
 #define ADD_LINES 3   /* and per quad of values with ROWS rows: KEYS keys and values of 64 bytes are 136 lines */
@@ -361,7 +360,6 @@ static INLINE void NAME(int8_body)(const struct work *work, const struct layer *
 
 #undef ROWS
 #undef PIECE
-#undef LINE
 #undef SCORE_LINES
 #undef WEIGH_LINES
 #undef ADD_LINES

@@ -40,15 +40,15 @@ SWAPPED = r"(    int64_t firm;[^\n]*\n)(    int64_t kept;[^\n]*\n)"
 @pytest.mark.parametrize(
     ("file", "pattern", "replacement", "words"),
     [
-        ("decoder.c", SWAPPED, r"\2\1", "struct step.firm is 8 bytes at 96 there and 8 bytes at 88 here"),
-        ("decoder.c", r"int64_t spent;", "int64_t spent, later;", "struct step is 136 bytes at 0 there and 128"),
+        ("decoder/decoder.h", SWAPPED, r"\2\1", "struct step.firm is 8 bytes at 96 there and 8 bytes at 88 here"),
+        ("decoder/decoder.h", r"int64_t spent;", "int64_t spent, later;", "struct step is 136 bytes at 0 there and 128"),
         (
             "kernels.h",
             r"int64_t inner, outer, kind;",
             "int64_t inner, outer; int32_t kind;",
             "struct product.kind is 4",
         ),
-        ("decoder.c", r"FIELD\(decoder, epsilon\),", "", "struct decoder.epsilon is absent there"),
+        ("layouts.c", r"FIELD\(decoder, epsilon\),", "", "struct decoder.epsilon is absent there"),
     ],
     ids=["fields swapped", "field added", "field narrowed", "field not listed"],
 )

@@ -1,4 +1,4 @@
-"""Runs a whole forward pass in one call of the compiled decoder (`engine/native/decoder.c`), with weights packed for
+"""Runs a whole forward pass in one call of the compiled decoder (`engine/native/decoder`), with weights packed for
 it.
 
 With few rows per step, torch spends more time on calls between the matrix products of a layer than on computation. One

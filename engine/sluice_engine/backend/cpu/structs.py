@@ -45,7 +45,7 @@ class Product(ctypes.Structure):
 
 
 class DecoderLayer(ctypes.Structure):
-    """`struct decoder_layer` of decoder.c."""
+    """`struct decoder_layer` of decoder/decoder.h."""
 
     _fields_ = (
         *((name, Product) for name in ("query_key_value", "output", "gate_up", "down")),
@@ -58,7 +58,7 @@ class DecoderLayer(ctypes.Structure):
 
 
 class Decoder(ctypes.Structure):
-    """`struct decoder` of decoder.c."""
+    """`struct decoder` of decoder/decoder.h."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("layers", "hidden", "inner", "vocab")),
@@ -70,7 +70,7 @@ class Decoder(ctypes.Structure):
 
 
 class Step(ctypes.Structure):
-    """`struct step` of decoder.c."""
+    """`struct step` of decoder/decoder.h."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("ids", "hidden", "positions", "wanted")),
