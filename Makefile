@@ -20,7 +20,7 @@ AWAY ?= 600
 # Tests start hundreds of processes, each of which would compile our modules again where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test e2e lint generate lock fuzz soak bench bench-control bench-corpus bench-gateway bench-operator fidelity clients checkov wheel images aot gpu clean
+.PHONY: install demo test e2e lint generate lock fuzz soak bench bench-control bench-corpus bench-gateway bench-operator fidelity clients checkov wheel images image-operator image-engine aot gpu clean
 
 $(READY): pyproject.toml .ci/constraints.txt $(wildcard engine/native/* engine/native/*/*)
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sluice needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -138,8 +138,12 @@ wheel: $(READY)
 
 # Each image has its bill of materials (CycloneDX) inside: docker run --rm --entrypoint cat sluice/operator:dev /opt/sluice/sbom.cdx.json
 # DEVICE=cuda makes sluice/engine-cuda, which the chart gives pods with GPUs.
-images:
+images: image-operator image-engine
+
+image-operator:
 	$(BUILD) -t $(IMAGE_PREFIX)/operator:$(IMAGE_TAG) -f operator/Dockerfile .
+
+image-engine:
 	$(BUILD) -t $(IMAGE_PREFIX)/$(ENGINE_IMAGE):$(IMAGE_TAG) --build-arg DEVICE=$(IMAGE_DEVICE) -f engine/Dockerfile .
 
 # Compiles every kernel ahead of time, without a GPU, and rewrites kernels/aot/table.csv. TRITON=3.6.0 compiles with that

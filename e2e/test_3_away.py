@@ -1,4 +1,4 @@
-"""Part 3: external changes to children, an absent operator, an API server outage; recovery times have upper bounds.
+"""Part 3: external changes to children, and an absent operator; recovery times have upper bounds.
 
 The operator is absent for longer than the TTL of any limit. The bounds are those of the acceptance tables. At the end an
 operator starts where there are 1,000 resources.
@@ -10,19 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.framework import jobs, manifests, reach
+from e2e.framework import manifests
 from e2e.framework.cluster import CUSTOM, Cluster, Object, Recorder, is_ready, name_of, run, say, wait_for
 from e2e.framework.operator_pod import Operator
-from e2e.framework.settings import Settings
 from sluice import contract
 from tests.bench.operator_scale import api_requests
 from tests.bench.operator_scale.scale import FIRST_PASS_SECONDS, MEGABYTES, REQUESTS_PER_SECOND
 
-RESTORED = 30.0  # seconds within which a child is restored, and within which the operator acts after an outage
+RESTORED = 30.0  # seconds within which a child is restored
 SLO = {"ttftMilliseconds": 3000, "itlMilliseconds": 120}  # values that differ from the engine's defaults
 LEAST_AWAY = 45.0  # seconds: longer than the TTL of limits at the default interval
 KUBELET_SYNC = 100.0  # seconds: the kubelet updates a volume within one and a half of its sync periods of 60 s
-OUTAGE = 25.0  # seconds without an API server: longer than the Lease duration
 CROWD = 60  # paused resources that exist when an operator starts
 AT_REST = 90e6  # bytes of an idle operator
 MOST_MEMORY = 300e6  # bytes with 1,000 resources
@@ -163,34 +161,6 @@ def test_the_operators_memory_stays_within_its_share_and_flat(
     assert second.now <= first.peak + GROWTH
 
 
-def test_an_outage_of_the_api_server_stops_no_stream_and_the_operator_acts_soon_after(
-    cluster: Cluster, operator: Operator, settings: Settings
-) -> None:
-    if not settings.outage:
-        pytest.skip("OUTAGE names no command that stops and starts this cluster's API server")
-    reach.start(cluster, settings.image("engine"))
-    image = settings.image("engine")
-    light = jobs.start_client(cluster, "through", image, "chat", "--each", "3")
-    routed = jobs.start_client(cluster, "routed", image, "chat", "--each", "1", url=operator.gateway_url)
-    run(*settings.outage, "stop", "kube-apiserver")
-    try:
-        time.sleep(OUTAGE)
-    finally:
-        run(*settings.outage, "start", "kube-apiserver")
-    wait_for("the API server answers", lambda: cluster.text("/readyz") == "ok", timeout=60, every=0.2)
-    cluster.patch("llmd", "chat", {"spec": {"rollout": {"maxSurge": 2}}})
-    cluster.kubectl("delete", "service", "chat-engines")
-    wait_for("the changed spec and the child are reconciled", lambda: is_reconciled(cluster), timeout=240, every=0.5)
-    back = reach.seconds_back(cluster)
-    say(f"{operator.memory()}")
-    assert back <= RESTORED
-    assert operator.memory().peak < SHARE
-    for clients in (light, routed):
-        account = clients.finish()
-        assert account["failed"] == []
-        assert account["requests"] >= 3
-
-
 @pytest.fixture(scope="module")
 def many(cluster: Cluster, operator: Operator) -> Iterator[str]:
     """MANY resources that an operator has reconciled, in a namespace of their own, whose name this is.
@@ -260,17 +230,6 @@ def requests(cluster: Cluster, operator: Operator) -> float:
     """Requests of the operators that the API server has admitted. Raises TimedOut if it does not tell."""
     metrics = wait_for("the API server's metrics", lambda: cluster.text("/metrics"), timeout=60)
     return api_requests.dispatched(metrics, operator.release)
-
-
-def is_reconciled(cluster: Cluster) -> bool:
-    """True if chat's status and Deployment match its spec and the deleted child exists again."""
-    resource, deployment = cluster.resource("chat") or {}, cluster.deployment("chat") or {}
-    surge = resource["spec"]["rollout"]["maxSurge"]
-    return bool(
-        resource["status"]["observedGeneration"] == resource["metadata"]["generation"]
-        and deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == surge
-        and child(cluster, "services", "chat-engines")
-    )
 
 
 def child(cluster: Cluster, kind: str, name: str) -> Object:

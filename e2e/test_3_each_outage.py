@@ -29,6 +29,7 @@ FULL = "full"  # the engine whose load exceeds what it can serve
 CROWD = 80  # its streams; it runs at most 64 at once
 REQUESTS = 1000  # of each of the two loads
 SHORT = 150.0  # seconds of an outage below which fewer requests suffice
+SURGE = 2  # rollout.maxSurge, which is changed after the outage
 RESTORED = 30.0  # seconds within which the operator acts after the outage
 SATURATED = 4.0  # times the duration of a list without others at the same time
 AFTER = 60.0  # seconds that the loads go on: the node is marked as not ready meanwhile, and so are its pods
@@ -190,8 +191,9 @@ def test_none_of_thousands_of_requests_fails_without_an_api_server_and_a_full_en
         run(*settings.outage, "start", "kube-apiserver")
     wait_for("the API server answers", lambda: cluster.text("/readyz") == "ok", timeout=60, every=0.2)
     back = time.monotonic()
+    fleet.change(rollout={"maxSurge": SURGE})
     cluster.kubectl("delete", "service", f"{NAME}-engines")
-    wait_for("the deleted child is restored", lambda: engines_service(cluster), timeout=240, every=0.5)
+    wait_for("the changed spec and the child are reconciled", lambda: is_reconciled(cluster), timeout=240, every=0.5)
     restored = reach.seconds_back(cluster)
     wait_for("all is as before", lambda: is_settled(fleet) and time.monotonic() > back + AFTER, timeout=240)
     is_full = fleet.value(full, contract.REQUESTS_WAITING) > 0
@@ -283,6 +285,16 @@ def placed(cluster: Cluster) -> Object:
     """The node selector of the hidden resource's pods."""
     found: Object = (cluster.deployment(HIDDEN) or {})["spec"]["template"]["spec"].get("nodeSelector") or {}
     return found
+
+
+def is_reconciled(cluster: Cluster) -> bool:
+    """True if the fleet's status and Deployment match its spec, and the deleted child exists again."""
+    resource, deployment = cluster.resource(NAME) or {}, cluster.deployment(NAME) or {}
+    return bool(
+        resource["status"]["observedGeneration"] == resource["metadata"]["generation"]
+        and deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == SURGE
+        and engines_service(cluster)
+    )
 
 
 def engines_service(cluster: Cluster) -> Object | None:

@@ -14,7 +14,7 @@ def make(settings: Settings) -> None:
     """Run `make images` and load both images. Raises CommandFailed with the last lines of output."""
     started = time.monotonic()
     names = (f"IMAGE_PREFIX={settings.image_prefix}", f"IMAGE_TAG={settings.image_tag}")
-    _run(["make", "images", f"BUILD={shlex.join(settings.build)}", *names])
+    _run(["make", "--jobs=2", "images", f"BUILD={shlex.join(settings.build)}", *names])
     built = time.monotonic()
     for room in ("operator", "engine"):
         _load(settings, settings.image(room))

@@ -41,7 +41,12 @@ SWAPPED = r"(    int64_t firm;[^\n]*\n)(    int64_t kept;[^\n]*\n)"
     ("file", "pattern", "replacement", "words"),
     [
         ("decoder/decoder.h", SWAPPED, r"\2\1", "struct step.firm is 8 bytes at 96 there and 8 bytes at 88 here"),
-        ("decoder/decoder.h", r"int64_t spent;", "int64_t spent, later;", "struct step is 136 bytes at 0 there and 128"),
+        (
+            "decoder/decoder.h",
+            r"int64_t spent;",
+            "int64_t spent, later;",
+            "struct step is 136 bytes at 0 there and 128",
+        ),
         (
             "kernels.h",
             r"int64_t inner, outer, kind;",
