@@ -10,9 +10,9 @@ from sluice_gateway.keys.gatekeeper import KeyOptions
 from sluice_gateway.queueing import QueueLimits
 from tests.engine.server.auth.keys import bearer, entry, key_file
 from tests.gateway.cluster.test_cluster_gateway import Known, serving
-from tests.gateway.engines import CHAT
+from tests.gateway.engines import CHAT, queued
 from tests.gateway.test_fleet import chat
-from tests.gateway.test_queue import Held, queued
+from tests.gateway.test_queue import Held
 
 WITH_KEYS = {"apiKeysSecretRef": {"name": "keys"}}
 
@@ -34,7 +34,7 @@ async def served_order(priorities: dict[str, int], spec: dict[str, Any], **optio
         await held.arrived.acquire()
         for waiting, (user, priority) in enumerate(priorities.items(), start=1):
             asked.append(asyncio.create_task(ask(user, priority)))
-            await queued(gateway, waiting)
+            await queued(gateway.admin_url, waiting)
         for _ in asked:
             held.release.release()
         assert set(await asyncio.gather(*asked)) == {200}

@@ -9,9 +9,9 @@ from aiohttp import web
 
 from sluice_gateway.queueing import QueueLimits
 from sluice_gateway.server import Gateway
-from tests.gateway.engines import CHAT, FakeEngine, gateway_over
+from tests.gateway.engines import CHAT, FakeEngine, gateway_over, queued
 from tests.gateway.test_fleet import chat
-from tests.gateway.test_queue import Held, ask, asking, queued
+from tests.gateway.test_queue import Held, ask, asking
 
 RESUMABLE = {"stream": True, "resume": True}
 
@@ -70,7 +70,7 @@ def fleet(breaks: Breaks, held: Held) -> tuple[FakeEngine, FakeEngine]:
 async def lose(gateway: Gateway, breaks: Breaks, waiting: int) -> None:
     """The first request loses its replica; then so many wait."""
     breaks.breaks.set()
-    await queued(gateway, waiting)
+    await queued(gateway.admin_url, waiting)
 
 
 @pytest.mark.parametrize("status", [None, 503], ids=["lost", "rejected"])
@@ -89,7 +89,7 @@ async def test_a_request_that_loses_its_replica_waits_for_room_at_another_one(st
         await started(breaks)
         high = asyncio.create_task(ask(client, "high", priority=1))
         low = asyncio.create_task(ask(client, "low", priority=-1))
-        await queued(gateway, 3)
+        await queued(gateway.admin_url, 3)
         for _ in range(4):
             held.release.release()
         assert [status for status, _, _ in await asyncio.gather(*asked, high, low)] == [200] * 4
