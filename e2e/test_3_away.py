@@ -12,7 +12,7 @@ import pytest
 
 from e2e.framework import manifests
 from e2e.framework.cluster import CUSTOM, Cluster, Object, Recorder, is_ready, name_of, run, say, wait_for
-from e2e.framework.operator_pod import Operator
+from e2e.framework.operator_pod import Operator, most_memory
 from sluice import contract
 from tests.bench.operator_scale import api_requests
 from tests.bench.operator_scale.scale import FIRST_PASS_SECONDS, MEGABYTES, REQUESTS_PER_SECOND
@@ -22,9 +22,6 @@ SLO = {"ttftMilliseconds": 3000, "itlMilliseconds": 120}  # values that differ f
 LEAST_AWAY = 45.0  # seconds: longer than the TTL of limits at the default interval
 KUBELET_SYNC = 100.0  # seconds: the kubelet updates a volume within one and a half of its sync periods of 60 s
 CROWD = 60  # paused resources that exist when an operator starts
-AT_REST = 90e6  # bytes of an idle operator
-MOST_MEMORY = 300e6  # bytes with 1,000 resources
-SHARE = AT_REST + (MOST_MEMORY - AT_REST) * CROWD / 1000
 STABILISATION = 30.0  # seconds: chat's scaleDownStabilizationSeconds
 REMEMBERED = 60.0  # seconds: chat's burstMemorySeconds, for which a new operator keeps what its predecessor remembered
 GROWTH = 10e6  # bytes that a repetition of the same work may add
@@ -157,7 +154,7 @@ def test_the_operators_memory_stays_within_its_share_and_flat(
     second = operator.memory()
     say(f"operator with {CROWD} resources: {first}; with as many new ones: {second}")
     cluster.kubectl("delete", "llmd", "-l", "crowd=yes", "--wait=false")
-    assert second.peak < SHARE
+    assert second.peak < most_memory(CROWD)
     assert second.now <= first.peak + GROWTH
 
 

@@ -17,7 +17,7 @@ from e2e.framework import busy, flood, jobs, manifests, reach, wire
 from e2e.framework.busy import NAME, Fleet
 from e2e.framework.cluster import CUSTOM, Cluster, Object, is_ready, name_of, run, say, wait_for
 from e2e.framework.disruption import free_nodes
-from e2e.framework.operator_pod import CRD, Operator
+from e2e.framework.operator_pod import CRD, Operator, most_memory
 from e2e.framework.settings import Settings
 from sluice import contract
 from sluice_operator.render.names import CONTAINER
@@ -45,6 +45,7 @@ SOAKED = "soaked"  # the engine whose size is measured
 SOAK_WORKERS = 4  # of its clients, which leave the other engines most of two cores
 SOAK_SHORT = 180.0  # seconds of the soak where there is no outage
 SOAK_ANSWERS = 1.0  # per second at least
+RESOURCES = 60  # more than there are
 GROWTH = 1.5  # times the operator's peak memory before the outage
 
 
@@ -207,6 +208,7 @@ def test_none_of_thousands_of_requests_fails_without_an_api_server_and_a_full_en
     assert {status["restartCount"] for pod in engines(fleet) for status in pod["status"]["containerStatuses"]} == {0}
     assert restored <= RESTORED
     assert after.peak <= GROWTH * before.peak
+    assert after.peak < most_memory(RESOURCES)
     cluster.kubectl("delete", "llmd", FULL, "--timeout=200s", timeout=220)
 
 
