@@ -174,11 +174,19 @@ static void NAME(quantise)(const void *in, int64_t size, int bf16, void *out) {
 }
 
 /* Fetches what a loop reads later and reads once: `each` bytes in each iteration `at`, at most two lines. Without the hint
- * that they are read once, they would displace what the host has in the caches. */
+ * that they are read once, they would displace what the host has in the caches; Intel's processors take it to mean past level
+ * 2, and a panel is longer than level 1. */
 static INLINE void NAME(fetch)(const char *ahead, int64_t at, int64_t each) {
-    __builtin_prefetch(ahead + at * each, 0, 0);
-    if (WIDTH * 4 > 64)
-        __builtin_prefetch(ahead + at * each + each / 2, 0, 0);
+    const char *first = ahead + at * each, *second = first + each / 2;
+    if (fetches_to_level_2) {
+        __builtin_prefetch(first, 0, 2);
+        if (WIDTH * 4 > 64)
+            __builtin_prefetch(second, 0, 2);
+    } else {
+        __builtin_prefetch(first, 0, 0);
+        if (WIDTH * 4 > 64)
+            __builtin_prefetch(second, 0, 0);
+    }
 }
 
 /* Calls SUMS with a constant number of rows. */

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 #define INLINE inline __attribute__((always_inline))
 #define ALIGNED __attribute__((aligned(64)))
@@ -22,6 +23,10 @@
 #include "amx/tiles.h"
 #endif
 #endif
+
+/* Set with the level of instructions, before anything is computed. */
+static int widens;             /* bf16 is multiplied as float32, see wide_pairs.h */
+static int fetches_to_level_2; /* see fetch in int8.h */
 
 #define NAME(x) plain_##x
 #define LANES 4
@@ -67,10 +72,12 @@ int sluice_abi(void) { return ABI; }
 static int find_level(void) {
 #ifdef SEVERAL
     __builtin_cpu_init();
+    fetches_to_level_2 = __builtin_cpu_is("intel") != 0;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
 #ifdef WITH_BF16
         if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
+            widens = bf16_pairs_are_slow();
 #ifdef WITH_TILES
             if (tiles_usable())
                 return 4;
@@ -94,6 +101,12 @@ int sluice_level(void) {
         atomic_store_explicit(&known, level, memory_order_relaxed);
     }
     return level;
+}
+
+int sluice_widens(int choice) {
+    if (sluice_level() >= 3 && choice >= 0)
+        widens = choice;
+    return widens;
 }
 
 const struct kernels *kernels_of(int level) {

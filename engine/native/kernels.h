@@ -9,7 +9,7 @@
 #define MANY_ROWS 16 /* from this many on, lanes are rows (many_rows.h): with fewer, lanes would be unused */
 #define FEW_INT8 16 /* up to so many, a processor with products of bytes attends to 8-bit keys as they are (int8_tile.h) */
 #define MAX_DIM 256
-#define ABI 11 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
+#define ABI 12 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 
 struct work { /* one step; shared by all layers of a group */
     int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;
@@ -120,6 +120,9 @@ int sluice_abi(void);
 /* Returns the processor's level. 4: AMX, 3: AVX-512 with bf16, 2: AVX-512, 1: AVX2, 0: baseline. Asks the system for the use of
  * tiles, once and for the whole process, before other threads are started. */
 int sluice_level(void);
+
+/* Returns whether bf16 is multiplied as float32, from level 3 on, which is timed with the level; 0 or 1 sets it, for tests. */
+int sluice_widens(int choice);
 
 /* Returns the best table up to `level` that this processor supports. */
 const struct kernels *kernels_of(int level);

@@ -68,8 +68,38 @@ static INLINE void NAME(pair_sums)(const uint16_t *panel, const uint16_t *in, in
         for (int c = 0; c < COLUMNS; c++)
             sums[r][c] = (V)sum[r][c];
 }
+
+static INLINE void NAME(wide_sums)(const uint16_t *panel, const uint16_t *in, int64_t stride, int64_t inner, const int rows,
+                                   const char *ahead, int64_t each, V (*sums)[COLUMNS]) {
+    const int64_t apart = SEGMENT + LANES; /* rows 2 kB apart would share an eighth of the level 1 cache */
+    float wide[BLOCK_ROWS * (SEGMENT + LANES)] ALIGNED;
+    V sum[BLOCK_ROWS][COLUMNS];
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int c = 0; c < COLUMNS; c++)
+            sum[r][c] = (V){0};
+    for (int64_t from = 0; from < inner; from += SEGMENT) {
+        const int64_t size = inner - from < SEGMENT ? inner - from : SEGMENT, whole = size / LANES * LANES;
+        for (int r = 0; r < rows; r++) {
+            for (int64_t k = 0; k < whole; k += LANES)
+                *(V *)(wide + r * apart + k) = NAME(load)(in + r * stride + from, k, 1);
+            for (int64_t k = whole; k < size; k++)
+                wide[r * apart + k] = NAME(get)(in + r * stride + from, k, 1);
+        }
+#define FETCH(pair) NAME(fetch)(ahead, from / 2 + pair, each)
+        WIDE_SUMS(sum, rows, COLUMNS, wide, apart, panel + from * WIDTH, 2 * LANES, 2 * WIDTH, size / 2, FETCH)
+#undef FETCH
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int c = 0; c < COLUMNS; c++)
+            sums[r][c] = sum[r][c];
+}
 #define SUMS(rows) \
-    bf16 ? NAME(pair_sums)((const uint16_t *)panel, (const uint16_t *)in, stride, inner, rows, ahead, each, sums) \
+    bf16 && widens ? NAME(wide_sums)((const uint16_t *)panel, (const uint16_t *)in, stride, inner, rows, ahead, each, sums) \
+    : bf16 ? NAME(pair_sums)((const uint16_t *)panel, (const uint16_t *)in, stride, inner, rows, ahead, each, sums) \
          : NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, ahead, each, sums)
 #else
 #define SUMS(rows) NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, ahead, each, sums)

@@ -9,6 +9,7 @@
 #define WIDTH (COLUMNS * LANES)
 #include "int8.h"
 #ifdef PAIRS
+#include "wide_pairs.h"
 #include "attention/pair_tile.h"
 #endif
 #ifdef TILES
@@ -95,6 +96,8 @@ static const struct kernels NAME(kernels) = {
 #undef COLUMNS
 #undef BLOCK_ROWS
 #undef PAIRS
+#undef WIDE_SUMS
+#undef SEGMENT
 #undef QUADS
 #undef TILES
 #undef TILED_ROWS

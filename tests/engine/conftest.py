@@ -1,5 +1,6 @@
 """A tiny random Llama with grouped-query attention, plain transformers as the oracle, and the compiled kernels."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,9 +62,23 @@ def best_level(library: Path) -> int:
     return NativeAttention(1, library).level
 
 
-@pytest.fixture(scope="session", params=native.LEVELS, ids=native.LEVELS.get)
-def level(request: pytest.FixtureRequest, best_level: int) -> int:
-    """Each level of instructions in turn. Skips those that this processor lacks."""
-    if request.param > best_level:
-        pytest.skip(f"this processor has no {native.LEVELS[request.param]}")
-    return int(request.param)
+LEVELS = [
+    (level, widens) for level in native.LEVELS for widens in (False, True) if level >= native.BF16_LEVEL or not widens
+]
+
+
+@pytest.fixture(
+    scope="session",
+    params=LEVELS,
+    ids=[f"{native.LEVELS[level]}{', widened' if widens else ''}" for level, widens in LEVELS],
+)
+def level(request: pytest.FixtureRequest, library: Path, best_level: int) -> Iterator[int]:
+    """Each level of instructions in turn, those with bf16 with both ways to multiply it. Skips what this processor lacks."""
+    level, widens = request.param
+    if level > best_level:
+        pytest.skip(f"this processor has no {native.LEVELS[level]}")
+    loaded = NativeAttention(1, library).library
+    before = loaded.sluice_widens(-1)
+    loaded.sluice_widens(int(widens))
+    yield level
+    loaded.sluice_widens(before)

@@ -18,7 +18,7 @@
 
 /* State of a tile between keys: per query row the output sum, and the sum and maximum of the softmax. */
 struct NAME(state) {
-    uint16_t query[MAX_ROWS * MAX_DIM] ALIGNED;
+    float query[MAX_ROWS * MAX_DIM] ALIGNED; /* of bf16, unless these are widened */
     float out[MAX_ROWS * MAX_DIM] ALIGNED;
     V sums[MAX_ROWS];
     float highest[MAX_ROWS];
@@ -55,6 +55,24 @@ static INLINE void NAME(score)(const uint16_t *query, const int dim, const uint1
             out[r * GROUPS + g] = (V)sum[r][g];
 }
 
+/* The same with queries that are widened. */
+static INLINE void NAME(wide_score)(const float *query, const int dim, const uint16_t *keys, const int rows,
+                                    struct NAME(lines) lines, V *out) {
+    V sum[VECTOR_ROWS][GROUPS];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int g = 0; g < GROUPS; g++)
+            sum[r][g] = (V){0};
+#define FETCH(pair) NAME(fetch_line)(&lines), NAME(fetch_line)(&lines)
+    WIDE_SUMS(sum, rows, GROUPS, query, dim, keys, LANES * dim, 2 * LANES, dim / 2, FETCH)
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int g = 0; g < GROUPS; g++)
+            out[r * GROUPS + g] = sum[r][g];
+}
+
 /* Adds the values of KEYS keys: weights [rows, KEYS], `registers` of the output's at `values` and `out` [rows, dim]. `lines`
  * are fetched meanwhile. */
 static INLINE void NAME(add_values)(const uint16_t *weights, const uint16_t *values, const int dim, const int rows,
@@ -87,6 +105,26 @@ static INLINE void NAME(add_values)(const uint16_t *weights, const uint16_t *val
             _mm512_store_ps(out + r * dim + l * LANES, sum[r][l]);
 }
 
+/* The same with weights that are widened. */
+static INLINE void NAME(wide_add_values)(const float *weights, const uint16_t *values, const int dim, const int rows,
+                                         const int registers, struct NAME(lines) *lines_, float *out) {
+    struct NAME(lines) lines = *lines_;
+    V sum[VECTOR_ROWS][4];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int l = 0; l < registers; l++)
+            sum[r][l] = *(const V *)(out + r * dim + l * LANES);
+    WIDE_SUMS(sum, rows, registers, weights, KEYS, values, 2 * LANES, 2 * dim, KEYS / 2, FETCH)
+#undef FETCH
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int l = 0; l < registers; l++)
+            *(V *)(out + r * dim + l * LANES) = sum[r][l];
+    *lines_ = lines;
+}
+
 /* 2^x for x of at most 0, with a relative error of 3e-6: far below what rounding to bf16 costs. NaN stays NaN, -inf gives 0. */
 static INLINE __m512 NAME(power)(__m512 x) {
     x = _mm512_max_ps(_mm512_set1_ps(-150.0f), x); /* the second operand if one is NaN */
@@ -108,9 +146,10 @@ static INLINE __mmask16 NAME(visible)(const struct NAME(group) *group, int64_t p
 }
 
 /* Turns a row's scores [GROUPS] into weights [KEYS], and rescales its sums if its maximum grows. `hidden`: whether keys are
- * masked or capped. The maximum is that of scores times log2(e), so that weights are powers of two. */
+ * masked or capped. `wide`: whether weights are floats, which are rounded to bf16 too. The maximum is that of scores times log2(e), so that weights are powers of two. */
 static INLINE void NAME(weigh_row)(const struct layer *layer, const struct NAME(group) *groups, int64_t position, int hidden,
-                                   const int dim, V *scores, uint16_t *weights, V *sum, float *highest, float *out) {
+                                   const int dim, const int wide, V *scores, void *weights, V *sum, float *highest,
+                                   float *out) {
     float factor = layer->scale * LOG2E;
     if (hidden) {
         for (int g = 0; g < GROUPS; g++) {
@@ -135,8 +174,10 @@ static INLINE void NAME(weigh_row)(const struct layer *layer, const struct NAME(
 #pragma GCC unroll 4
     for (int g = 0; g < GROUPS; g++) {
         scores[g] = (V)NAME(power)(_mm512_fmsub_ps((__m512)scores[g], scale, base));
-        const __m256bh narrow = _mm512_cvtneps_pbh((__m512)scores[g]);
-        memcpy(weights + g * LANES, &narrow, sizeof narrow);
+        if (wide)
+            NAME(store)(weights, g * LANES, NAME(round)(scores[g], 1), 0);
+        else
+            NAME(store)(weights, g * LANES, scores[g], 1);
     }
     *sum += (scores[0] + scores[1]) + (scores[2] + scores[3]);
 }
@@ -152,21 +193,23 @@ static INLINE void NAME(weigh_row)(const struct layer *layer, const struct NAME(
     }
 
 /* The next two are functions of their own, so that their sums get all registers. */
-static __attribute__((noinline)) void NAME(score_rows)(const uint16_t *query, int dim, const uint16_t *keys, int rows,
+static __attribute__((noinline)) void NAME(score_rows)(const void *query, int dim, const uint16_t *keys, int rows, int wide,
                                                        struct NAME(lines) lines, V *out) {
-#define CALL(rows) NAME(score)(query, dim, keys, rows, lines, out)
+#define CALL(rows) \
+    wide ? NAME(wide_score)(query, dim, keys, rows, lines, out) : NAME(score)(query, dim, keys, rows, lines, out)
     SWITCH_FEW(CALL)
 #undef CALL
 }
 
-static __attribute__((noinline)) void NAME(add_value_rows)(const uint16_t *weights, const uint16_t *values, int dim,
-                                                           int rows, struct NAME(lines) lines, float *out) {
-#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 4, &lines, out + d)
+static __attribute__((noinline)) void NAME(add_value_rows)(const void *weights, const uint16_t *values, int dim, int rows,
+                                                           int wide, struct NAME(lines) lines, float *out) {
+#define CALL(rows)                                                                            \
+    wide ? NAME(wide_add_values)(weights, values + 2 * d, dim, rows, registers, &lines, out + d) \
+         : NAME(add_values)(weights, values + 2 * d, dim, rows, registers, &lines, out + d)
     int d = 0;
-    for (; d + 4 * LANES <= dim; d += 4 * LANES)
+    for (const int registers = 4; d + registers * LANES <= dim; d += registers * LANES)
         SWITCH_FEW(CALL)
-#undef CALL
-#define CALL(rows) NAME(add_values)(weights, values + 2 * d, dim, rows, 2, &lines, out + d)
+    const int registers = 2;
     if (d < dim)
         SWITCH_FEW(CALL)
 #undef CALL
@@ -177,32 +220,33 @@ static __attribute__((noinline)) void NAME(add_value_rows)(const uint16_t *weigh
 static INLINE void NAME(add)(const struct layer *layer, const struct tile *tile, const struct NAME(group) *groups,
                              int of_token, int first, int rows, const int dim, int tiled,
                              const struct NAME(pairs) *pairs, const struct NAME(lines) *ahead, struct NAME(state) *state) {
-    const int hidden = NAME(hides)(layer, tile, groups);
+    const int hidden = NAME(hides)(layer, tile, groups), wide = widens && !tiled;
+    const size_t item = wide ? sizeof(float) : sizeof(uint16_t);
     const int most = tiled ? ROWS_AT_ONCE : VECTOR_ROWS;
     V scores[ROWS_AT_ONCE * GROUPS];
-    uint16_t weights[ROWS_AT_ONCE * KEYS] ALIGNED;
+    float weights[ROWS_AT_ONCE * KEYS] ALIGNED; /* of bf16, unless these are widened */
     for (int row = first, last = first + rows; row < last; row += most) {
         const int count = last - row < most ? last - row : most;
-        const uint16_t *query = state->query + row * dim;
+        const char *query = (const char *)state->query + item * (size_t)(row * dim);
         float *out = state->out + row * dim;
 #ifdef TILES
         if (tiled) {
             for (int half = 0; half < 2 && row == first; half++)
                 for (struct NAME(lines) lines = ahead[half]; lines.key < 2 * LANES;)
                     NAME(fetch_line)(&lines);
-            NAME(tiled_scores)(query, dim, pairs->keys, count, scores);
+            NAME(tiled_scores)((const uint16_t *)query, dim, pairs->keys, count, scores);
         } else
 #endif
-            NAME(score_rows)(query, dim, pairs->keys, count, ahead[0], scores);
+            NAME(score_rows)(query, dim, pairs->keys, count, wide, ahead[0], scores);
         for (int r = 0; r < count; r++)
-            NAME(weigh_row)(layer, groups, tile->position + (row + r - first) / of_token, hidden, dim, scores + r * GROUPS,
-                            weights + r * KEYS, &state->sums[row + r], &state->highest[row + r], out + r * dim);
+            NAME(weigh_row)(layer, groups, tile->position + (row + r - first) / of_token, hidden, dim, wide,
+                            scores + r * GROUPS, (char *)weights + item * (size_t)(r * KEYS), &state->sums[row + r], &state->highest[row + r], out + r * dim);
 #ifdef TILES
         if (tiled)
-            NAME(tiled_values)(weights, pairs->values, count, dim, out);
+            NAME(tiled_values)((const uint16_t *)weights, pairs->values, count, dim, out);
         else
 #endif
-            NAME(add_value_rows)(weights, pairs->values, dim, count, ahead[1], out);
+            NAME(add_value_rows)(weights, pairs->values, dim, count, wide, ahead[1], out);
     }
 }
 
@@ -212,14 +256,18 @@ static INLINE void NAME(pair_body)(const struct work *work, const struct layer *
     const int64_t entry = int8 ? dim : entry_bytes(work), stride = int8 ? entry : work->kv_heads * entry, step = head_bytes(work);
     const char *keys = (const char *)layer->key_cache + tile->kv_head * step;
     const char *values = (const char *)layer->value_cache + tile->kv_head * step;
-    const int tiled = work->tile_rows > 0 && rows >= work->tile_rows;
+    const int tiled = work->tile_rows > 0 && rows >= work->tile_rows, wide = widens && !tiled;
     struct NAME(state) state;
     struct NAME(pairs) pairs;
 
     for (int r = 0; r < all; r++) { /* rows of one head are adjacent */
         const struct NAME(place) place = NAME(place_of)(work, tile, r);
-        memcpy(state.query + r * dim,
-               (const uint16_t *)layer->query + place.token * layer->query_token + place.head * layer->query_head, 2 * (size_t)dim);
+        const uint16_t *query = (const uint16_t *)layer->query + place.token * layer->query_token + place.head * layer->query_head;
+        if (wide)
+            for (int d = 0; d < dim; d += LANES)
+                NAME(store)(state.query, r * dim + d, NAME(load)(query, d, 1), 0);
+        else
+            memcpy((uint16_t *)state.query + r * dim, query, 2 * (size_t)dim);
         memset(state.out + r * dim, 0, sizeof(float) * (size_t)dim);
         state.sums[r] = (V){0};
         state.highest[r] = -INFINITY;

@@ -31,7 +31,7 @@ LEVELS = {
     TILE_LEVEL: "AMX and AVX-512 with bf16",
 }
 _BEST = max(LEVELS)
-ABI = 11  # version of kernels.h: the library's functions and their arguments
+ABI = 12  # version of kernels.h: the library's functions and their arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class NativeAttention:
         self._attend.restype = ctypes.c_int
         self.threads = threads
         self.level = min(level, int(loaded.sluice_level()))
+        self.widens = self.level >= BF16_LEVEL and bool(loaded.sluice_widens(-1))
         self.choose = choose
         self._tile_rows: dict[int, int] = {}  # by head dimension
 
@@ -188,5 +189,6 @@ def find(threads: int, library: Path | None = None) -> NativeAttention | None:
             error,
         )
         return None
-    _log.info("attention by the compiled kernel, with %s", LEVELS[kernel.level])
+    how = ", which it multiplies as float32: that is faster here" if kernel.widens else ""
+    _log.info("attention by the compiled kernel, with %s%s", LEVELS[kernel.level], how)
     return kernel
