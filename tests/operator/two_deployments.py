@@ -29,6 +29,7 @@ class TwoDeployments(FakeCluster):
     """Its controllers act when a Deployment is read: pods of another template are replaced at once."""
 
     numbers: Counter[str] = field(default_factory=Counter)
+    stays: bool = False  # pods that a Deployment no longer wants stay
     stalled: tuple[str, str] = ("", "")  # name of a Deployment and image of which its first pod does not start in time
 
     def _control(self) -> None:
@@ -49,7 +50,7 @@ class TwoDeployments(FakeCluster):
         is_late = (name, image) == self.stalled
         bad = image == BAD_IMAGE
         own = [each for each in self.pods if self._owner(each) == uid]
-        for each in own[int(spec.get("replicas", 1)) :]:
+        for each in [] if self.stays else own[int(spec.get("replicas", 1)) :]:
             self.pods.remove(each)
         for number in range(len(own), int(spec.get("replicas", 1))):
             self.numbers[name] += 1

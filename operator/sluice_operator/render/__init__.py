@@ -12,7 +12,7 @@ from sluice_operator.render import names
 from sluice_operator.render.access.admin_secret import build_admin_secret, build_read_secret, build_sentinel
 from sluice_operator.render.access.network_policy import build_network_policy, has_namespace_clients
 from sluice_operator.render.access.service_account import build_service_account
-from sluice_operator.render.canary import canary_deployment, canary_service, shared
+from sluice_operator.render.canary import canary_deployment, canary_service, shared, without_pods
 from sluice_operator.render.deployment import build_deployment
 from sluice_operator.render.disruption_budget import build_disruption_budget
 from sluice_operator.render.estimates import build_estimates
@@ -40,6 +40,7 @@ __all__ = [
     "read_secret",
     "sentinel",
     "shared",
+    "without_pods",
 ]
 
 

@@ -49,6 +49,17 @@ def canary_deployment(deployment: Object, resource: LLMDeployment, replicas: int
     }
 
 
+def without_pods(canary: Object) -> Object:
+    """Return the `canary`'s Deployment as it is in the cluster, for no replica: its template stays that of its pods."""
+    metadata = {name: canary["metadata"].get(name) or {} for name in ("labels", "annotations")}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {**metadata, "name": canary["metadata"]["name"], "namespace": canary["metadata"]["namespace"]},
+        "spec": {**canary["spec"], "replicas": 0},
+    }
+
+
 def shared(deployment: Object, replicas: int, stable: int) -> Object:
     """Return the Deployment with `stable` of the `replicas` that it shares with the canary, of which it keeps a note."""
     annotations = {**deployment["metadata"]["annotations"], contract.ANNOTATION_SHARED: f"{replicas}/{stable}"}

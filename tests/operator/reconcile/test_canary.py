@@ -123,6 +123,18 @@ async def test_the_weight_goes_before_the_pods_and_the_service_after_them() -> N
     assert gone < order.index(f"delete Service {CANARY}")
 
 
+async def test_pods_that_go_late_keep_the_service_that_takes_their_requests_away() -> None:
+    world = await fleet(failing=10)
+    world.cluster.edit(**spec("engine:2"))
+    await world.run(2)
+    world.cluster.stays = True
+    await world.run(6)
+    assert (world.phase, world.replicas(CANARY), world.cluster.weight()) == ("RolledBack", 0, 0)
+    world.cluster.stays = False
+    await world.run(2)
+    assert (world.cluster.of(CANARY), world.cluster.weight()) == (None, None)
+
+
 async def test_a_bad_image_is_rolled_back_without_a_request_and_a_fixed_one_is_tried() -> None:
     world = await fleet()
     world.cluster.edit(**spec(BAD_IMAGE))

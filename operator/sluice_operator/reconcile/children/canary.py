@@ -122,17 +122,20 @@ def _pod(pod: ObservedPod) -> CanaryPod:
 
 
 async def _remove(target: Target, fleet: ObservedFleet, context: Context) -> bool:
-    """Take the canary's weight, then its pods, and when they are gone its Service; True once nothing is left."""
-    cluster, key = context.cluster, target.key
-    where = (key.namespace, names.canary(key.name))
-    owned = await cluster.child("Service", *where, target.document) is not None
+    """Take the canary's weight, then its pods, and when they are gone its Deployment and Service; True once nothing is left."""
+    cluster, owner, where = context.cluster, target.document, (target.key.namespace, names.canary(target.key.name))
+    owned = await cluster.child("Service", *where, owner) is not None
     if fleet.canary is not None:
         if owned:
-            await cluster.apply(render.canary_service(target.resource, 0), owner=target.document)
-        await cluster.delete("Deployment", *where)
-        return False
+            await cluster.apply(render.canary_service(target.resource, 0), owner=owner)
+        if replicas_of(fleet.canary):
+            # Pods of a deleted Deployment wait for the garbage collector, which can be minutes late, and nobody sees them.
+            await cluster.apply(render.without_pods(fleet.canary), owner=owner)
+            return False
     if any(pod.canary_revision and pod.view.phase != "draining" for pod in fleet.pods):
         return False
+    if fleet.canary is not None:
+        await cluster.delete("Deployment", *where)
     if owned:
         await cluster.delete("Service", *where)
     return True
