@@ -129,7 +129,7 @@ async def _remove(target: Target, fleet: ObservedFleet, context: Context) -> boo
         if owned:
             await cluster.apply(render.canary_service(target.resource, 0), owner=owner)
         if replicas_of(fleet.canary):
-            # Pods of a deleted Deployment wait for the garbage collector, which can be minutes late, and nobody sees them.
+            # Pods of a deleted Deployment wait for the garbage collector, which can be minutes late, and no pass sees them.
             await cluster.apply(render.without_pods(fleet.canary), owner=owner)
             return False
     if any(pod.canary_revision and pod.view.phase != "draining" for pod in fleet.pods):
