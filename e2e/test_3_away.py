@@ -1,7 +1,7 @@
 """Part 3: external changes to children, and an absent operator; recovery times have upper bounds.
 
 The operator is absent for longer than the TTL of any limit. The bounds are those of the acceptance tables. At the end an
-operator starts where there are 1,000 resources.
+operator starts where there are 1,000 resources and 5,000 pods.
 """
 
 import json
@@ -25,9 +25,12 @@ CROWD = 60  # paused resources that exist when an operator starts
 STABILISATION = 30.0  # seconds: chat's scaleDownStabilizationSeconds
 REMEMBERED = 60.0  # seconds: chat's burstMemorySeconds, for which a new operator keeps what its predecessor remembered
 GROWTH = 10e6  # bytes that a repetition of the same work may add
-MANY = 1000  # resources with all their children and no pod
+MANY = 1000  # resources with all their children
+PODS_EACH = 5  # which no node takes: tests/bench/operator_scale has ready ones, on fake nodes
+PODS = MANY * PODS_EACH
+NOWHERE = {"sluice.dev/nowhere": "true"}  # labels that no node has
 REQUESTS_EACH = 15  # for one of them in the first pass of a new operator, which applies each of its ten children once
-CREATION = 300.0  # seconds until an operator has made all children of MANY
+CREATION = 480.0  # seconds until an operator has made all children of MANY, and Kubernetes their pods, 20 a second
 SETTLED = 60.0  # seconds after the first pass: two intervals, because its own writes lead to further passes at once
 RARELY = {"SLUICE_INTERVAL_SECONDS": "30", "SLUICE_METRICS_RESOURCES": "2000"}  # as the bench has it; a series for each
 
@@ -160,7 +163,7 @@ def test_the_operators_memory_stays_within_its_share_and_flat(
 
 @pytest.fixture(scope="module")
 def many(cluster: Cluster, operator: Operator) -> Iterator[str]:
-    """MANY resources that an operator has reconciled, in a namespace of their own, whose name this is.
+    """MANY resources that an operator has reconciled, and PODS, in a namespace of their own, whose name this is.
 
     At the end their children go first, and no operator restores them: with the owners gone first, the garbage collector
     would be busy for minutes.
@@ -168,9 +171,12 @@ def many(cluster: Cluster, operator: Operator) -> Iterator[str]:
     namespace = f"{cluster.namespace}-many"
     account = operator.pods()[0]["spec"]["serviceAccountName"]
     schema = api_requests.flow_schema(operator.release, operator.namespace, account)
-    members = [
-        manifests.llm_deployment(f"many-{number}", scaling={"mode": "External"}, replicas=0) for number in range(MANY)
-    ]
+    spec = {
+        "scaling": {"mode": "External"},
+        "replicas": PODS_EACH,
+        "engine": manifests.engine(template={"nodeSelector": NOWHERE}),
+    }
+    members = [manifests.llm_deployment(f"many-{number}", **spec) for number in range(MANY)]
     env = [{"name": name, "value": value} for name, value in RARELY.items()]
     run("kubectl", "apply", "-f", "-", stdin=json.dumps(schema))
     try:
@@ -180,7 +186,7 @@ def many(cluster: Cluster, operator: Operator) -> Iterator[str]:
                 listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": members})
                 run("kubectl", "-n", namespace, "create", "-f", "-", stdin=listed)
                 say(f"{MANY} resources are created")
-                wait_for(f"{MANY} resources are reconciled", lambda: is_made(cluster, namespace), CREATION, every=5)
+                wait_for(f"{PODS} pods exist", lambda: is_made(cluster, namespace), CREATION, every=5)
                 yield namespace
             finally:
                 operator.stop()
@@ -190,7 +196,7 @@ def many(cluster: Cluster, operator: Operator) -> Iterator[str]:
         run("kubectl", "delete", "flowschema", operator.release)
 
 
-def test_row_an_operator_that_starts_at_1000_resources_is_through_in_time_with_bounded_memory_and_requests(
+def test_row_an_operator_starting_at_1000_resources_and_5000_pods_is_through_in_time_with_bounded_memory_and_requests(
     cluster: Cluster, operator: Operator, many: str
 ) -> None:
     asked, began = requests(cluster, operator), time.monotonic()
@@ -210,7 +216,10 @@ def test_row_an_operator_that_starts_at_1000_resources_is_through_in_time_with_b
 
 
 def is_made(cluster: Cluster, namespace: str) -> bool:
-    """True if each of MANY has a status, which is written after its children."""
+    """True if each of MANY has a status, which is written after its children, and all pods exist."""
+    pods = (cluster.get(f"/api/v1/namespaces/{namespace}/pods?limit=1") or {})["metadata"]
+    if pods.get("remainingItemCount", 0) + 1 < PODS:
+        return False
     found = cluster.get(f"{CUSTOM}/namespaces/{namespace}/{contract.PLURAL}") or {}
     return sum("observedGeneration" in each.get("status", {}) for each in found["items"]) == MANY
 
