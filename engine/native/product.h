@@ -39,14 +39,28 @@ static INLINE void NAME(sums)(const float *panel, const float *in, int64_t strid
 
 #ifdef PAIRS /* the processor multiplies pairs of bf16 and sums them in float32 */
 static INLINE void NAME(pair_sums)(const uint16_t *panel, const uint16_t *in, int64_t stride, int64_t inner,
-                                   const int rows, const char *ahead, int64_t each, V (*sums)[COLUMNS]) {
+                                   const int rows, const int wide, const char *ahead, int64_t each, V (*sums)[COLUMNS]) {
     __m512 sum[BLOCK_ROWS][COLUMNS];
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++)
             sum[r][c] = _mm512_setzero_ps();
-    for (int64_t k = 0; k < inner; k += 2) {
+    const int64_t apart = SEGMENT + LANES; /* rows 2 kB apart would share an eighth of the level 1 cache */
+    float floats[BLOCK_ROWS * (SEGMENT + LANES)] ALIGNED;
+    for (int64_t from = 0; wide && from < inner; from += SEGMENT) {
+        const int64_t size = inner - from < SEGMENT ? inner - from : SEGMENT, whole = size / LANES * LANES;
+        for (int r = 0; r < rows; r++) {
+            for (int64_t k = 0; k < whole; k += LANES)
+                *(V *)(floats + r * apart + k) = NAME(load)(in + r * stride + from, k, 1);
+            for (int64_t k = whole; k < size; k++)
+                floats[r * apart + k] = NAME(get)(in + r * stride + from, k, 1);
+        }
+#define FETCH(pair) NAME(fetch)(ahead, from / 2 + pair, each)
+        WIDE_SUMS(sum, rows, COLUMNS, floats, apart, panel + from * WIDTH, 2 * LANES, 2 * WIDTH, size / 2, FETCH)
+#undef FETCH
+    }
+    for (int64_t k = 0; !wide && k < inner; k += 2) {
         __m512i weight[COLUMNS];
 #pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++)
@@ -68,39 +82,12 @@ static INLINE void NAME(pair_sums)(const uint16_t *panel, const uint16_t *in, in
         for (int c = 0; c < COLUMNS; c++)
             sums[r][c] = (V)sum[r][c];
 }
-
-static INLINE void NAME(wide_sums)(const uint16_t *panel, const uint16_t *in, int64_t stride, int64_t inner, const int rows,
-                                   const char *ahead, int64_t each, V (*sums)[COLUMNS]) {
-    const int64_t apart = SEGMENT + LANES; /* rows 2 kB apart would share an eighth of the level 1 cache */
-    float wide[BLOCK_ROWS * (SEGMENT + LANES)] ALIGNED;
-    V sum[BLOCK_ROWS][COLUMNS];
-#pragma GCC unroll 12
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (int c = 0; c < COLUMNS; c++)
-            sum[r][c] = (V){0};
-    for (int64_t from = 0; from < inner; from += SEGMENT) {
-        const int64_t size = inner - from < SEGMENT ? inner - from : SEGMENT, whole = size / LANES * LANES;
-        for (int r = 0; r < rows; r++) {
-            for (int64_t k = 0; k < whole; k += LANES)
-                *(V *)(wide + r * apart + k) = NAME(load)(in + r * stride + from, k, 1);
-            for (int64_t k = whole; k < size; k++)
-                wide[r * apart + k] = NAME(get)(in + r * stride + from, k, 1);
-        }
-#define FETCH(pair) NAME(fetch)(ahead, from / 2 + pair, each)
-        WIDE_SUMS(sum, rows, COLUMNS, wide, apart, panel + from * WIDTH, 2 * LANES, 2 * WIDTH, size / 2, FETCH)
-#undef FETCH
-    }
-#pragma GCC unroll 12
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (int c = 0; c < COLUMNS; c++)
-            sums[r][c] = sum[r][c];
-}
+#define PAIR_SUMS(rows, wide) \
+    NAME(pair_sums)((const uint16_t *)panel, (const uint16_t *)in, stride, inner, rows, wide, ahead, each, sums)
 #define SUMS(rows) \
-    bf16 && widens ? NAME(wide_sums)((const uint16_t *)panel, (const uint16_t *)in, stride, inner, rows, ahead, each, sums) \
-    : bf16 ? NAME(pair_sums)((const uint16_t *)panel, (const uint16_t *)in, stride, inner, rows, ahead, each, sums) \
-         : NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, ahead, each, sums)
+    !bf16    ? NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, ahead, each, sums) \
+    : widens ? PAIR_SUMS(rows, 1)                                                                          \
+             : PAIR_SUMS(rows, 0)
 #else
 #define SUMS(rows) NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, ahead, each, sums)
 #endif
@@ -264,5 +251,6 @@ static void NAME(unpack)(const struct product *product, int64_t index, int bf16,
 }
 
 #undef SUMS
+#undef PAIR_SUMS
 #undef SWITCH_ROWS
 #undef MORE_ROWS

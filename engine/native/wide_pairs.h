@@ -48,10 +48,10 @@ static inline int NAME(pairs_are_slow)(void) {
     for (int64_t p_ = 0; p_ < (count); p_++) {                                                                             \
         FETCH(p_);                                                                                                         \
         for (int odd_ = 0; odd_ < 2; odd_++) {                                                                             \
-            V wide_[registers];                                                                                            \
+            __typeof__(sum[0][0]) wide_[registers];                                                                                            \
             _Pragma("GCC unroll 4") for (int c_ = 0; c_ < registers; c_++) {                                               \
                 const __m512i pairs_ = _mm512_loadu_si512((from) + p_ * (next) + c_ * (apart));                            \
-                wide_[c_] = odd_ ? (V)_mm512_and_si512(pairs_, _mm512_set1_epi32(-65536)) : (V)_mm512_slli_epi32(pairs_, 16); \
+                wide_[c_] = (__typeof__(sum[0][0]))(odd_ ? _mm512_and_si512(pairs_, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs_, 16)); \
             }                                                                                                              \
             _Pragma("GCC unroll 12") for (int r_ = 0; r_ < rows; r_++)                                                     \
                 _Pragma("GCC unroll 4") for (int c_ = 0; c_ < registers; c_++)                                             \

@@ -24,22 +24,27 @@ struct NAME(state) {
     float highest[MAX_ROWS];
 };
 
-/* Computes the scores of `rows` queries [rows, dim] with all keys: out [rows, GROUPS]. `lines` are fetched meanwhile. */
-static INLINE void NAME(score)(const uint16_t *query, const int dim, const uint16_t *keys, const int rows,
-                                struct NAME(lines) lines, V *out) {
+#define FETCH(pair) NAME(fetch_line)(&lines), NAME(fetch_line)(&lines)
+
+/* Computes the scores of `rows` queries [rows, dim] with all keys: out [rows, GROUPS]. `wide`: whether queries are floats. `lines`
+ * are fetched meanwhile. */
+static INLINE void NAME(score)(const void *queries, const int dim, const uint16_t *keys, const int rows, const int wide,
+                               struct NAME(lines) lines, V *out) {
+    const uint16_t *query = queries;
     __m512 sum[VECTOR_ROWS][GROUPS];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int g = 0; g < GROUPS; g++)
             sum[r][g] = _mm512_setzero_ps();
-    for (int d = 0; d < dim; d += 2) {
+    if (wide)
+        WIDE_SUMS(sum, rows, GROUPS, (const float *)queries, dim, keys, LANES * dim, 2 * LANES, dim / 2, FETCH)
+    for (int d = 0; !wide && d < dim; d += 2) {
         __m512i key[GROUPS];
 #pragma GCC unroll 4
         for (int g = 0; g < GROUPS; g++)
             key[g] = _mm512_load_si512(keys + g * LANES * dim + d * LANES);
-        NAME(fetch_line)(&lines);
-        NAME(fetch_line)(&lines);
+        FETCH(d / 2);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             const __m512i pair = PAIR(query + r * dim + d);
@@ -55,44 +60,28 @@ static INLINE void NAME(score)(const uint16_t *query, const int dim, const uint1
             out[r * GROUPS + g] = (V)sum[r][g];
 }
 
-/* The same with queries that are widened. */
-static INLINE void NAME(wide_score)(const float *query, const int dim, const uint16_t *keys, const int rows,
-                                    struct NAME(lines) lines, V *out) {
-    V sum[VECTOR_ROWS][GROUPS];
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int g = 0; g < GROUPS; g++)
-            sum[r][g] = (V){0};
-#define FETCH(pair) NAME(fetch_line)(&lines), NAME(fetch_line)(&lines)
-    WIDE_SUMS(sum, rows, GROUPS, query, dim, keys, LANES * dim, 2 * LANES, dim / 2, FETCH)
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int g = 0; g < GROUPS; g++)
-            out[r * GROUPS + g] = sum[r][g];
-}
-
-/* Adds the values of KEYS keys: weights [rows, KEYS], `registers` of the output's at `values` and `out` [rows, dim]. `lines`
- * are fetched meanwhile. */
-static INLINE void NAME(add_values)(const uint16_t *weights, const uint16_t *values, const int dim, const int rows,
-                                    const int registers, struct NAME(lines) *lines, float *out) {
+/* Adds the values of KEYS keys: weights [rows, KEYS], floats if `wide`, `registers` of the output's at `values` and `out` [rows,
+ * dim]. `lines` are fetched meanwhile; returns what is left of them. */
+static INLINE struct NAME(lines) NAME(add_values)(const void *weights, const uint16_t *values, const int dim, const int rows,
+                                                  const int registers, const int wide, struct NAME(lines) lines, float *out) {
+    const uint16_t *weight = weights;
     __m512 sum[VECTOR_ROWS][4];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int l = 0; l < registers; l++)
             sum[r][l] = _mm512_load_ps(out + r * dim + l * LANES);
-    for (int j = 0; j < KEYS; j += 2) {
+    if (wide)
+        WIDE_SUMS(sum, rows, registers, (const float *)weights, KEYS, values, 2 * LANES, 2 * dim, KEYS / 2, FETCH)
+    for (int j = 0; !wide && j < KEYS; j += 2) {
         __m512i value[4];
 #pragma GCC unroll 4
         for (int l = 0; l < registers; l++)
             value[l] = _mm512_load_si512(values + j * dim + 2 * l * LANES);
-        NAME(fetch_line)(lines);
-        NAME(fetch_line)(lines);
+        FETCH(j / 2);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
-            const __m512i pair = PAIR(weights + r * KEYS + j);
+            const __m512i pair = PAIR(weight + r * KEYS + j);
 #pragma GCC unroll 4
             for (int l = 0; l < registers; l++)
                 sum[r][l] = _mm512_dpbf16_ps(sum[r][l], (__m512bh)pair, (__m512bh)value[l]);
@@ -103,27 +92,9 @@ static INLINE void NAME(add_values)(const uint16_t *weights, const uint16_t *val
 #pragma GCC unroll 4
         for (int l = 0; l < registers; l++)
             _mm512_store_ps(out + r * dim + l * LANES, sum[r][l]);
+    return lines;
 }
-
-/* The same with weights that are widened. */
-static INLINE void NAME(wide_add_values)(const float *weights, const uint16_t *values, const int dim, const int rows,
-                                         const int registers, struct NAME(lines) *lines_, float *out) {
-    struct NAME(lines) lines = *lines_;
-    V sum[VECTOR_ROWS][4];
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int l = 0; l < registers; l++)
-            sum[r][l] = *(const V *)(out + r * dim + l * LANES);
-    WIDE_SUMS(sum, rows, registers, weights, KEYS, values, 2 * LANES, 2 * dim, KEYS / 2, FETCH)
 #undef FETCH
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int l = 0; l < registers; l++)
-            *(V *)(out + r * dim + l * LANES) = sum[r][l];
-    *lines_ = lines;
-}
 
 /* 2^x for x of at most 0, with a relative error of 3e-6: far below what rounding to bf16 costs. NaN stays NaN, -inf gives 0. */
 static INLINE __m512 NAME(power)(__m512 x) {
@@ -196,16 +167,15 @@ static INLINE void NAME(weigh_row)(const struct layer *layer, const struct NAME(
 static __attribute__((noinline)) void NAME(score_rows)(const void *query, int dim, const uint16_t *keys, int rows, int wide,
                                                        struct NAME(lines) lines, V *out) {
 #define CALL(rows) \
-    wide ? NAME(wide_score)(query, dim, keys, rows, lines, out) : NAME(score)(query, dim, keys, rows, lines, out)
+    wide ? NAME(score)(query, dim, keys, rows, 1, lines, out) : NAME(score)(query, dim, keys, rows, 0, lines, out)
     SWITCH_FEW(CALL)
 #undef CALL
 }
 
 static __attribute__((noinline)) void NAME(add_value_rows)(const void *weights, const uint16_t *values, int dim, int rows,
                                                            int wide, struct NAME(lines) lines, float *out) {
-#define CALL(rows)                                                                            \
-    wide ? NAME(wide_add_values)(weights, values + 2 * d, dim, rows, registers, &lines, out + d) \
-         : NAME(add_values)(weights, values + 2 * d, dim, rows, registers, &lines, out + d)
+#define ADD(rows, wide) NAME(add_values)(weights, values + 2 * d, dim, rows, registers, wide, lines, out + d)
+#define CALL(rows) lines = wide ? ADD(rows, 1) : ADD(rows, 0)
     int d = 0;
     for (const int registers = 4; d + registers * LANES <= dim; d += registers * LANES)
         SWITCH_FEW(CALL)
@@ -213,6 +183,7 @@ static __attribute__((noinline)) void NAME(add_value_rows)(const void *weights, 
     if (d < dim)
         SWITCH_FEW(CALL)
 #undef CALL
+#undef ADD
 }
 
 /* Adds the keys of `pairs` to the rows [first, first + rows) of the state. Row r belongs to token r / of_token of the tile.

@@ -51,11 +51,11 @@ def canary_deployment(deployment: Object, resource: LLMDeployment, replicas: int
 
 def without_pods(canary: Object) -> Object:
     """Return the `canary`'s Deployment as it is in the cluster, for no replica: its template stays that of its pods."""
-    metadata = {name: canary["metadata"].get(name) or {} for name in ("labels", "annotations")}
+    kept = ("name", "namespace", "labels", "annotations", "ownerReferences")  # an apply removes what it leaves out
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {**metadata, "name": canary["metadata"]["name"], "namespace": canary["metadata"]["namespace"]},
+        "metadata": {name: value for name, value in canary["metadata"].items() if name in kept},
         "spec": {**canary["spec"], "replicas": 0},
     }
 
