@@ -393,20 +393,3 @@ def test_a_downloaded_model_has_a_token_file_a_shared_cache_and_retries() -> Non
     assert (secret["secretName"], secret["items"]) == ("hub", [{"key": "k", "path": "token"}])
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
     assert mounts["source-token"]["readOnly"] and "readOnly" not in mounts["model-cache"]
-
-
-def test_a_canary_without_pods_is_the_live_one_with_its_owner_and_no_replica() -> None:
-    owner = [{"kind": "LLMDeployment", "name": "chat", "uid": "1"}]
-    given = {
-        "name": "chat-canary",
-        "namespace": "models",
-        "labels": {"a": "b"},
-        "annotations": {},
-        "ownerReferences": owner,
-    }
-    spec = {"replicas": 2, "template": {"metadata": {}}}
-    live = {"metadata": given | {"resourceVersion": "5", "managedFields": []}, "spec": spec, "status": {"replicas": 2}}
-    made = render.without_pods(live)
-    assert made["metadata"] == given
-    assert made["spec"] == spec | {"replicas": 0}
-    assert set(made) == {"apiVersion", "kind", "metadata", "spec"}
