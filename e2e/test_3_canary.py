@@ -68,8 +68,8 @@ def test_a_changed_spec_gets_its_share_of_the_requests_and_is_promoted_by_its_sl
     assert old.isdisjoint(uids(stable(cluster)))
     assert all(NEW_ARGUMENT in pod["spec"]["containers"][0]["args"] for pod in stable(cluster))
     wait_for("Ready is True", lambda: cluster.condition("chat", "Ready")["status"] == "True", timeout=30)
-    canarys = f"chat{contract.CANARY_SUFFIX}"
-    wait_for("nothing of the canary is left", lambda: cluster.deployment(canarys) is None, timeout=60)
+    tried_by = f"chat{contract.CANARY_SUFFIX}"
+    wait_for("nothing of the canary is left", lambda: cluster.deployment(tried_by) is None, timeout=60)
 
 
 def test_a_spec_that_misses_the_slo_is_rolled_back_with_the_reason_in_the_status(

@@ -44,17 +44,18 @@ static inline int NAME(pairs_are_slow)(void) {
 
 /* Adds to sum [rows][registers] the products of `in` [rows, stride] floats with `count` pairs of bf16: registers of 16 pairs, those of
  * the first one at `from`, `apart` elements apart, of the next one `next` elements behind. FETCH is called with each pair's number. */
-#define WIDE_SUMS(sum, rows, registers, in, stride, from, apart, next, count, FETCH)                                       \
-    for (int64_t p_ = 0; p_ < (count); p_++) {                                                                             \
-        FETCH(p_);                                                                                                         \
-        for (int odd_ = 0; odd_ < 2; odd_++) {                                                                             \
-            __typeof__(sum[0][0]) wide_[registers];                                                                                            \
-            _Pragma("GCC unroll 4") for (int c_ = 0; c_ < registers; c_++) {                                               \
-                const __m512i pairs_ = _mm512_loadu_si512((from) + p_ * (next) + c_ * (apart));                            \
-                wide_[c_] = (__typeof__(sum[0][0]))(odd_ ? _mm512_and_si512(pairs_, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs_, 16)); \
-            }                                                                                                              \
-            _Pragma("GCC unroll 12") for (int r_ = 0; r_ < rows; r_++)                                                     \
-                _Pragma("GCC unroll 4") for (int c_ = 0; c_ < registers; c_++)                                             \
-                    sum[r_][c_] += (in)[r_ * (stride) + 2 * p_ + odd_] * wide_[c_];                                        \
-        }                                                                                                                  \
+#define WIDE_SUMS(sum, rows, registers, in, stride, from, apart, next, count, FETCH)                                              \
+    for (int64_t p_ = 0; p_ < (count); p_++) {                                                                                    \
+        FETCH(p_);                                                                                                                \
+        for (int odd_ = 0; odd_ < 2; odd_++) {                                                                                    \
+            __typeof__(sum[0][0]) wide_[registers];                                                                               \
+            _Pragma("GCC unroll 4") for (int c_ = 0; c_ < registers; c_++) {                                                      \
+                const __m512i pairs_ = _mm512_loadu_si512((from) + p_ * (next) + c_ * (apart));                                   \
+                const __m512i half_ = odd_ ? _mm512_and_si512(pairs_, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs_, 16); \
+                wide_[c_] = (__typeof__(sum[0][0]))half_;                                                                         \
+            }                                                                                                                     \
+            _Pragma("GCC unroll 12") for (int r_ = 0; r_ < rows; r_++)                                                            \
+                _Pragma("GCC unroll 4") for (int c_ = 0; c_ < registers; c_++)                                                    \
+                    sum[r_][c_] += (in)[r_ * (stride) + 2 * p_ + odd_] * wide_[c_];                                               \
+        }                                                                                                                         \
     }

@@ -1,6 +1,7 @@
 /* A tile of paged attention for processors that multiply pairs of bf16. It computes the same sums as few_rows.h without
- * widening keys and values. Included by section.h if PAIRS is defined. Weights are rounded to bf16 before the
- * product with the values, as in torch; their sum is not rounded. The head dimension is a multiple of 32.
+ * widening keys and values in memory; in registers it does where that is faster (wide_pairs.h). Included by section.h if PAIRS is
+ * defined. Weights are rounded to bf16 before the product with the values, as in torch; their sum is not rounded. The head
+ * dimension is a multiple of 32.
  *
  * A softmax covers KEYS keys, and a few query rows at once: their sums stay in registers, in both products.
  */
