@@ -1,15 +1,21 @@
-"""Part 3, continued: an HPA drives spec.replicas, an engine dies, deletion leaves nothing behind, and the CRD is missing."""
+"""Part 3, continued: an HPA drives spec.replicas, an engine dies, pods are evicted, a node is reclaimed, all is deleted.
+
+No request of the official client fails meanwhile. At the end an operator starts where the CRD is missing.
+"""
 
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from e2e.framework import jobs, manifests
-from e2e.framework.cluster import Cluster, Object, is_ready, name_of, run, say, wait_for
+from e2e.framework import images, jobs, manifests
+from e2e.framework.cluster import Cluster, Object, Recorder, is_ready, name_of, run, say, wait_for
+from e2e.framework.disruption import evict, free_nodes, may_taint, tainted, wait_until_ended
 from e2e.framework.operator_pod import CRD, REPLICAS, Operator
 from e2e.framework.settings import ROOT, Settings
 
+CLIENTS = 4  # of each load
+AT_MOST = 900  # seconds of the loads, which are ended when the node was reclaimed
 HPA: Object = {
     "apiVersion": "autoscaling/v2",
     "kind": "HorizontalPodAutoscaler",
@@ -93,6 +99,58 @@ def test_a_killed_engine_is_replaced_while_the_other_serves(cluster: Cluster, se
     assert account["retries"] == 0
 
 
+@pytest.fixture(scope="module")
+def pair(cluster: Cluster, operator: Operator) -> None:
+    """Two replicas serve."""
+    cluster.patch("llmd", "chat", {"spec": {"scaling": {"mode": "Auto", "minReplicas": 2, "maxReplicas": 2}}})
+    wait_for("2 pods serve", lambda: len(serving(cluster)) == len(cluster.pods("chat")) == 2, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def loads(cluster: Cluster, operator: Operator, settings: Settings, pair: None) -> list[jobs.Load]:
+    """Official clients of the model's own Service and of the gateway, from before the first eviction on."""
+    urls = {"disrupted": f"http://chat.{cluster.namespace}.svc:8000", "disrupted-routed": operator.gateway_url}
+    image = images.make_client(settings)
+    return [jobs.start_official(cluster, name, image, "chat", url, CLIENTS, AT_MOST) for name, url in urls.items()]
+
+
+def test_every_pod_is_evicted_under_load_and_one_always_serves(
+    cluster: Cluster, loads: list[jobs.Load], recorder: Recorder
+) -> None:
+    """As `kubectl drain` does with one node after the other: a pod drains, and its replacement serves."""
+    began = recorder.now()
+    for pod in serving(cluster):
+        evict(cluster, pod)
+        wait_until_ended(cluster, pod, "chat")
+        wait_for("2 pods serve again", lambda: len(serving(cluster)) == 2, timeout=240)
+    assert all(load.is_running() for load in loads)
+    assert 0.0 not in recorder.values("ready", since=began).get("ready", [])
+
+
+def test_a_reclaimed_node_ends_a_pod_and_the_other_one_serves(cluster: Cluster, loads: list[jobs.Load]) -> None:
+    """As a spot node that is taken back: NoExecute asks no PodDisruptionBudget, and the replacement finds no node.
+
+    All other pods of the node tolerate the taint, so it stands for the one node of the reclaimed pod.
+    """
+    if not may_taint():
+        pytest.skip("this user may not taint nodes and change pods of all namespaces: no node can be reclaimed here")
+    lost, survivor = serving(cluster)
+    if others := free_nodes(cluster, but=lost["spec"]["nodeName"]):
+        pytest.skip(f"the replacement would find a node: {', '.join(others)}")
+    with tainted(lost):
+        wait_until_ended(cluster, lost, "chat")
+        assert [pod["metadata"]["uid"] for pod in serving(cluster)] == [survivor["metadata"]["uid"]]
+        assert (cluster.deployment("chat") or {})["spec"]["replicas"] == 2
+    wait_for("its replacement serves once there is a node", lambda: len(serving(cluster)) == 2, timeout=240)
+
+
+def test_no_request_failed_while_pods_were_evicted_and_a_node_was_reclaimed(loads: list[jobs.Load]) -> None:
+    for load in loads:
+        account = load.finish()
+        assert account["failed"] == []
+        assert account["requests"] >= 10 * CLIENTS
+
+
 def test_delete_leaves_nothing_behind(cluster: Cluster, operator: Operator) -> None:
     started = time.monotonic()
     cluster.kubectl("delete", "llmd", "--all", "--timeout=100s")
@@ -128,6 +186,11 @@ def test_row_an_operator_whose_crd_is_missing_waits_and_says_so_and_leads_once_i
     # The leader makes the Secret that they mount; the kubelet tries that again after up to two minutes.
     wait_for("the gateways are ready", lambda: all(is_ready(pod) for pod in without_crd.gateways()), timeout=150)
     assert without_crd.restarts() == 0
+
+
+def serving(cluster: Cluster) -> list[Object]:
+    """chat's pods that are ready and not being deleted."""
+    return [pod for pod in cluster.pods("chat") if is_ready(pod)]
 
 
 def left_over(cluster: Cluster) -> str:

@@ -34,10 +34,13 @@ class Part:
 
 
 def run(parts: Sequence[Part], out: Path, to: Path) -> int:
-    """Run the parts. Returns 0 if every row is good, else 1. A SIGTERM ends the parts' processes before this one."""
+    """Run the parts. Returns 0 if every row is good, else 1. A SIGTERM ends the parts' processes before this one.
+
+    The JSON is written after each part, so that it has those that were measured before an interruption.
+    """
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     out.mkdir(parents=True, exist_ok=True)
-    where = processor.describe()
+    where, measured_by = processor.describe(), measured_code.describe()
     progress = Console(stderr=True)
     reports: dict[str, Report] = {}
     seconds: dict[str, float] = {}
@@ -47,23 +50,36 @@ def run(parts: Sequence[Part], out: Path, to: Path) -> int:
                 begun = time.monotonic()
                 reports[part.name] = _measured(part, out, _say(part.name, progress, status.update))
                 seconds[part.name] = round(time.monotonic() - begun, 1)
+                _write(to, where, measured_by, reports, seconds)
     finally:
         signal.signal(signal.SIGTERM, before)
-    measured_by = measured_code.describe()
-    found = {
-        "processor": asdict(where),
-        "code": asdict(measured_by),
-        "good": all(row.good for report in reports.values() for row in report.rows),
-        "parts": {name: _json(report) | {"took_seconds": seconds[name]} for name, report in reports.items()},
-    }
-    to.write_text(json.dumps(found, indent=2) + "\n")
     console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
     console.print(table(where, reports, measured_by))
     for report in reports.values():
         for plot in report.plots:
             console.print(f"plot: {plot}", highlight=False)
     console.print(f"all numbers: {to}", highlight=False)
-    return 0 if found["good"] else 1
+    return 0 if _are_good(reports) else 1
+
+
+def _are_good(reports: Mapping[str, Report]) -> bool:
+    return all(row.good for report in reports.values() for row in report.rows)
+
+
+def _write(
+    to: Path,
+    where: processor.Processor,
+    measured_by: measured_code.Code,
+    reports: Mapping[str, Report],
+    seconds: Mapping[str, float],
+) -> None:
+    found = {
+        "processor": asdict(where),
+        "code": asdict(measured_by),
+        "good": _are_good(reports),
+        "parts": {name: _json(report) | {"took_seconds": seconds[name]} for name, report in reports.items()},
+    }
+    to.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def stored(path: Path, now: measured_code.Code) -> Table:

@@ -51,6 +51,16 @@ def test_a_part_that_cannot_be_measured_is_a_failed_row_and_the_others_go_on(
     assert "FAILED" in capsys.readouterr().out
 
 
+def test_an_interrupted_run_has_written_the_parts_before(tmp_path: Path) -> None:
+    def interrupted(out: Path, say: Say) -> Report:
+        raise KeyboardInterrupt
+
+    to = tmp_path / "bench.json"
+    with pytest.raises(KeyboardInterrupt):
+        show.run([part("one", Row("seen", "3")), Part("two", interrupted)], tmp_path, to)
+    assert json.loads(to.read_text())["parts"].keys() == {"one"}
+
+
 def test_a_plot_names_the_processor_and_is_a_picture(tmp_path: Path) -> None:
     with figure.drawing("a title", tmp_path / "sub" / "plot.png", rows=2) as axes:
         axes[0].plot([1, 2], [3, 4])
