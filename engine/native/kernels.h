@@ -9,7 +9,7 @@
 #define MANY_ROWS 16 /* from this many on, lanes are rows (many_rows.h): with fewer, lanes would be unused */
 #define FEW_INT8 16 /* up to so many, a processor with products of bytes attends to 8-bit keys as they are (int8_tile.h) */
 #define MAX_DIM 256
-#define ABI 12 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
+#define ABI 13 /* incremented with every change of function signatures; struct layouts are compared. Also in native.py */
 
 struct work { /* one step; shared by all layers of a group */
     int64_t rows, tokens, heads, kv_heads, dim, block_size, bf16, threads;
@@ -91,6 +91,19 @@ static inline int64_t quantised_bytes(int64_t inner) {
     return ROW_HEADER + (2 * inner + 4 + 63) / 64 * 64;
 }
 
+enum form { /* of the rows that a product multiplies */
+    GIVEN,     /* of the weight's type */
+    WIDENED,   /* bf16 as float32, see wide_pairs.h */
+    QUANTISED, /* see int8.h */
+};
+
+/* Bytes from one row to the next. Widened rows are an odd number of lines apart: by a power of two, they would share few lines of
+ * the level 1 cache. */
+static inline int64_t bytes_of_row(enum form form, int64_t inner, int bf16) {
+    const int64_t lines = (4 * inner + LINE - 1) / LINE;
+    return form == QUANTISED ? quantised_bytes(inner) : form == WIDENED ? (lines | 1) * LINE : inner * (bf16 ? 2 : 4);
+}
+
 struct layout { /* size and offset in bytes of one struct or of one field ("work.rows") */
     const char *name;
     int64_t offset, size;
@@ -98,13 +111,15 @@ struct layout { /* size and offset in bytes of one struct or of one field ("work
 
 struct kernels {
     void (*attend)(const struct work *, const struct layer *, const struct tile *);
-    void (*multiply)(const struct product *, int64_t panel, const void *in, int64_t first, int64_t count, void *out,
+    void (*multiply)(const struct product *, int64_t panel, const void *in, enum form, int64_t first, int64_t count, void *out,
                      int64_t out_stride, int bf16, const char *ahead);
+    enum form (*form)(const struct product *, int64_t rows, int bf16);
     int64_t (*panels)(const struct product *);
     void (*pack)(const struct product *, const void *weight, const void *bias, int bf16, void *packed, float *packed_bias);
     void (*unpack)(const struct product *, int64_t index, int bf16, void *out);
     size_t (*panel_bytes)(const struct product *, int bf16);
     void (*quantise)(const void *in, int64_t size, int bf16, void *out);
+    void (*widen)(const void *in, int64_t size, void *out);
     void (*norm)(const void *in, const void *weight, float epsilon, int64_t size, void *out, int bf16);
     float (*largest)(const float *in, int64_t size, int64_t *index);
     void (*keep)(const void *in, int64_t dim, int bf16, int keys, char *head, int64_t at, int64_t size);
@@ -113,6 +128,13 @@ struct kernels {
     int64_t width; /* outputs per panel */
     int pairs;     /* whether products of bf16 weights are supported */
 };
+
+static inline void prepare_row(const struct kernels *kernels, enum form form, const void *in, int64_t size, int bf16, void *out) {
+    if (form == QUANTISED)
+        kernels->quantise(in, size, bf16, out);
+    else
+        kernels->widen(in, size, out);
+}
 
 /* Returns ABI, so that a library compiled from other sources is detected. */
 int sluice_abi(void);

@@ -3,7 +3,8 @@
  * Included once per instruction set, after int8.h. A weight [out, in] is stored in panels of WIDTH outputs. For
  * each input (with bf16: for each pair of inputs, the operand of the processor's instruction) the panel's outputs
  * are adjacent. So a panel is read once, in order, and BLOCK_ROWS rows share each register of it. Weights of 8-bit
- * integers have panels and sums of their own (int8.h).
+ * integers have panels and sums of their own (int8.h). Rows are the same for all panels, so they are brought into the form in
+ * which they are multiplied once.
  *
  * While a panel is multiplied, as many bytes of `ahead`, which the thread reads next, are fetched to its caches.
  * The first block of rows fetches all of them, or the first two one half each, so that memory does not rest while
@@ -38,28 +39,19 @@ static INLINE void NAME(sums)(const float *panel, const float *in, int64_t strid
 }
 
 #ifdef PAIRS /* the processor multiplies pairs of bf16 and sums them in float32 */
-static INLINE void NAME(pair_sums)(const uint16_t *panel, const uint16_t *in, int64_t stride, int64_t inner,
+static INLINE void NAME(pair_sums)(const uint16_t *panel, const void *in, int64_t stride, int64_t inner,
                                    const int rows, const int wide, const char *ahead, int64_t each, V (*sums)[COLUMNS]) {
+    const uint16_t *narrow = in;
     __m512 sum[BLOCK_ROWS][COLUMNS];
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (int c = 0; c < COLUMNS; c++)
             sum[r][c] = _mm512_setzero_ps();
-    const int64_t apart = SEGMENT + LANES; /* rows 2 kB apart would share an eighth of the level 1 cache */
-    float floats[BLOCK_ROWS * (SEGMENT + LANES)] ALIGNED;
-    for (int64_t from = 0; wide && from < inner; from += SEGMENT) {
-        const int64_t size = inner - from < SEGMENT ? inner - from : SEGMENT, whole = size / LANES * LANES;
-        for (int r = 0; r < rows; r++) {
-            for (int64_t k = 0; k < whole; k += LANES)
-                *(V *)(floats + r * apart + k) = NAME(load)(in + r * stride + from, k, 1);
-            for (int64_t k = whole; k < size; k++)
-                floats[r * apart + k] = NAME(get)(in + r * stride + from, k, 1);
-        }
-#define FETCH(pair) NAME(fetch)(ahead, from / 2 + pair, each)
-        WIDE_SUMS(sum, rows, COLUMNS, floats, apart, panel + from * WIDTH, 2 * LANES, 2 * WIDTH, size / 2, FETCH)
+#define FETCH(pair) NAME(fetch)(ahead, pair, each)
+    if (wide)
+        WIDE_SUMS(sum, rows, COLUMNS, (const float *)in, stride, panel, 2 * LANES, 2 * WIDTH, inner / 2, FETCH)
 #undef FETCH
-    }
     for (int64_t k = 0; !wide && k < inner; k += 2) {
         __m512i weight[COLUMNS];
 #pragma GCC unroll 2
@@ -69,7 +61,7 @@ static INLINE void NAME(pair_sums)(const uint16_t *panel, const uint16_t *in, in
 #pragma GCC unroll 12
         for (int r = 0; r < rows; r++) {
             int32_t pair;
-            memcpy(&pair, in + r * stride + k, sizeof pair);
+            memcpy(&pair, narrow + r * stride + k, sizeof pair);
             const __m512i both = _mm512_set1_epi32(pair);
 #pragma GCC unroll 2
             for (int c = 0; c < COLUMNS; c++)
@@ -82,20 +74,19 @@ static INLINE void NAME(pair_sums)(const uint16_t *panel, const uint16_t *in, in
         for (int c = 0; c < COLUMNS; c++)
             sums[r][c] = (V)sum[r][c];
 }
-#define PAIR_SUMS(rows, wide) \
-    NAME(pair_sums)((const uint16_t *)panel, (const uint16_t *)in, stride, inner, rows, wide, ahead, each, sums)
+#define PAIR_SUMS(rows, wide) NAME(pair_sums)((const uint16_t *)panel, in, stride, inner, rows, wide, ahead, each, sums)
 #define SUMS(rows) \
-    !bf16    ? NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, ahead, each, sums) \
-    : widens ? PAIR_SUMS(rows, 1)                                                                          \
-             : PAIR_SUMS(rows, 0)
+    !bf16             ? NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, ahead, each, sums) \
+    : form == WIDENED ? PAIR_SUMS(rows, 1)                                                                          \
+                      : PAIR_SUMS(rows, 0)
 #else
 #define SUMS(rows) NAME(sums)((const float *)panel, (const float *)in, stride, inner, rows, ahead, each, sums)
 #endif
 
 static __attribute__((noinline)) void NAME(block)(const void *panel, const void *in, int64_t stride, int64_t inner,
-                                                  int rows, int bf16, const char *ahead, int64_t each,
-                                                  V (*sums)[COLUMNS]) {
-    (void)bf16;
+                                                  int rows, int bf16, enum form form, const char *ahead,
+                                                  int64_t each, V (*sums)[COLUMNS]) {
+    (void)bf16, (void)form;
     SWITCH_ROWS(SUMS)
 }
 
@@ -153,17 +144,32 @@ static size_t NAME(panel_bytes)(const struct product *product, int bf16) {
     return product->int8 ? NAME(bytes_of_panel)(product->inner) : (bf16 ? 2 : 4) * (size_t)(WIDTH * product->inner);
 }
 
-/* Computes out[row, panel's columns] for rows [first, first + count). With int8 weights the rows are quantised.
- * `ahead`: what the thread reads next. */
-static void NAME(multiply)(const struct product *product, int64_t panel, const void *in, int64_t first, int64_t count,
-                           void *out, int64_t out_stride, int bf16, const char *ahead) {
-    const int64_t inner = product->inner;
-    const int64_t stride = product->int8 ? quantised_bytes(inner) : inner * (bf16 ? 2 : 4);
+/* The form in which a product multiplies so many rows. */
+static enum form NAME(form)(const struct product *product, int64_t rows, int bf16) {
+    (void)rows, (void)bf16;
+    if (product->int8)
+        return QUANTISED;
+#ifdef TILES
+    if (product->tile_rows > 0 && rows >= product->tile_rows)
+        return GIVEN;
+#endif
+#ifdef PAIRS
+    if (bf16 && widens)
+        return WIDENED;
+#endif
+    return GIVEN;
+}
+
+/* Computes out[row, panel's columns] for rows [first, first + count) of `in`, which have the given form. `ahead`: what the thread
+ * reads next. */
+static void NAME(multiply)(const struct product *product, int64_t panel, const void *in, enum form form, int64_t first,
+                           int64_t count, void *out, int64_t out_stride, int bf16, const char *ahead) {
+    const int64_t inner = product->inner, stride = bytes_of_row(form, inner, bf16);
     const char *weight = (const char *)product->packed + (size_t)panel * NAME(panel_bytes)(product, bf16);
     const int64_t blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS, bytes = (int64_t)NAME(panel_bytes)(product, bf16);
     const int64_t whole = product->int8 ? WIDTH * GROUP : WIDTH * 4, each = blocks > 1 ? whole / 2 : whole;
 #ifdef TILES
-    if (product->tile_rows > 0 && count >= product->tile_rows && (bf16 || product->int8)) {
+    if (product->tile_rows > 0 && count >= product->tile_rows && (bf16 || product->int8) && form != WIDENED) {
         V tiled[TILED_ROWS][COLUMNS];
         for (int64_t row = first, last = first + count; row < last; row += TILED_ROWS) {
             const int rows = (int)(last - row < TILED_ROWS ? last - row : TILED_ROWS), fetches = row == first;
@@ -185,7 +191,7 @@ static void NAME(multiply)(const struct product *product, int64_t panel, const v
         if (product->int8)
             NAME(byte_block)(weight, from, stride, inner, rows, fetched, each, sums);
         else
-            NAME(block)(weight, from, inner, inner, rows, bf16, fetched, each, sums);
+            NAME(block)(weight, from, stride / (bf16 && form == GIVEN ? 2 : 4), inner, rows, bf16, form, fetched, each, sums);
         for (int r = 0; r < rows; r++)
             NAME(finish)(product, sums[r], panel, row + r, out, out_stride, bf16);
         row += rows;

@@ -1,4 +1,4 @@
-/* Operations on single rows: norms, rotation by position, and the largest value. Included once per instruction set, after lanes.h.
+/* Operations on single rows: norms, widening, rotation by position, and the largest value. Included once per instruction set, after lanes.h.
  *
  * Rounding follows transformers: an RMS norm is computed in float32, rounded, then multiplied by its weight. In a
  * rotation each product is rounded, then the sum.
@@ -15,6 +15,15 @@ static void NAME(norm)(const void *in, const void *weight, float epsilon, int64_
         V part = NAME(round)(NAME(load)(in, i, bf16) * scale, bf16);
         NAME(store)(out, i, part * NAME(load)(weight, i, bf16), bf16);
     }
+}
+
+/* Widens a row of bf16 to float32. */
+static void NAME(widen_row)(const void *in, int64_t size, void *out) {
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES)
+        NAME(store)(out, i, NAME(load)(in, i, 1), 0);
+    for (; i < size; i++)
+        NAME(put)(out, i, NAME(get)(in, i, 1), 0);
 }
 
 /* Returns the largest value and its index, the lowest of equal ones; NaN if a value is NaN. */

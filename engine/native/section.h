@@ -76,7 +76,9 @@ static const struct kernels NAME(kernels) = {
     .pack = NAME(pack),
     .unpack = NAME(unpack),
     .panel_bytes = NAME(panel_bytes),
+    .form = NAME(form),
     .quantise = NAME(quantise),
+    .widen = NAME(widen_row),
     .norm = NAME(norm),
     .largest = NAME(largest),
     .keep = NAME(keep),
@@ -97,7 +99,6 @@ static const struct kernels NAME(kernels) = {
 #undef BLOCK_ROWS
 #undef PAIRS
 #undef WIDE_SUMS
-#undef SEGMENT
 #undef QUADS
 #undef TILES
 #undef TILED_ROWS

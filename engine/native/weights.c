@@ -20,19 +20,22 @@ void sluice_pack(const struct product *product, const void *weight, const void *
     kernels_of(level)->pack(product, weight, bias, bf16, packed, packed_bias);
 }
 
-/* Quantises rows [rows, inner] as the decoder does for an int8 product, and multiplies them: `quantised` has room for
- * sluice_quantised_bytes each. For tests and measurements of single products. */
-int64_t sluice_quantised_bytes(int64_t inner) { return quantised_bytes(inner); }
+/* Brings rows [rows, inner] into the product's form as the decoder does, and multiplies them: `prepared` has room for
+ * sluice_prepared_bytes each. For tests and measurements of single products. */
+int64_t sluice_prepared_bytes(int64_t inner) {
+    const int64_t quantised = bytes_of_row(QUANTISED, inner, 1), widened = bytes_of_row(WIDENED, inner, 1);
+    return quantised > widened ? quantised : widened;
+}
 
 void sluice_multiply(const struct product *product, const void *in, int64_t rows, void *out, int64_t stride, int bf16,
-                     void *quantised, int level) {
+                     void *prepared, int level) {
     const struct kernels *kernels = kernels_of(level);
-    const size_t bytes = (bf16 ? 2 : 4) * (size_t)product->inner;
-    for (int64_t row = 0; product->int8 && row < rows; row++)
-        kernels->quantise((const char *)in + (size_t)row * bytes, product->inner, bf16,
-                          (char *)quantised + row * quantised_bytes(product->inner));
+    const enum form form = kernels->form(product, rows, bf16);
+    for (int64_t row = 0; form != GIVEN && row < rows; row++)
+        prepare_row(kernels, form, (const char *)in + row * bytes_of_row(GIVEN, product->inner, bf16), product->inner, bf16,
+                    (char *)prepared + row * bytes_of_row(form, product->inner, bf16));
     for (int64_t panel = 0; panel < kernels->panels(product); panel++)
-        kernels->multiply(product, panel, product->int8 ? quantised : in, 0, rows, out, stride, bf16, product->packed);
+        kernels->multiply(product, panel, form == GIVEN ? in : prepared, form, 0, rows, out, stride, bf16, product->packed);
     if (kernels->leave != NULL)
         kernels->leave();
 }

@@ -40,22 +40,30 @@ static inline int NAME(pairs_are_slow)(void) {
 #undef REPEAT
 #undef SLOWER
 
-#define SEGMENT 512 /* inputs of a row that are widened at once: BLOCK_ROWS of them stay in the level 1 cache */
-
 /* Adds to sum [rows][registers] the products of `in` [rows, stride] floats with `count` pairs of bf16: registers of 16 pairs, those of
- * the first one at `from`, `apart` elements apart, of the next one `next` elements behind. FETCH is called with each pair's number. */
+ * the first one at `from`, `apart` elements apart, of the next one `next` elements behind. FETCH is called with each pair's number.
+ * A pointer for every third row, from which the next two are reached by an index: one for each row would not stay in registers. */
 #define WIDE_SUMS(sum, rows, registers, in, stride, from, apart, next, count, FETCH)                                              \
-    for (int64_t p_ = 0; p_ < (count); p_++) {                                                                                    \
-        FETCH(p_);                                                                                                                \
-        for (int odd_ = 0; odd_ < 2; odd_++) {                                                                                    \
-            __typeof__(sum[0][0]) wide_[registers];                                                                               \
-            _Pragma("GCC unroll 4") for (int c_ = 0; c_ < registers; c_++) {                                                      \
-                const __m512i pairs_ = _mm512_loadu_si512((from) + p_ * (next) + c_ * (apart));                                   \
-                const __m512i half_ = odd_ ? _mm512_and_si512(pairs_, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs_, 16); \
-                wide_[c_] = (__typeof__(sum[0][0]))half_;                                                                         \
+    {                                                                                                                             \
+        const float *third_[4];                                                                                                   \
+        _Pragma("GCC unroll 4") for (int t_ = 0; 3 * t_ < rows; t_++) third_[t_] = (in) + 3 * t_ * (stride);                      \
+        for (int64_t p_ = 0; p_ < (count); p_++) {                                                                                \
+            FETCH(p_);                                                                                                            \
+            for (int odd_ = 0; odd_ < 2; odd_++) {                                                                                \
+                __typeof__(sum[0][0]) wide_[registers];                                                                           \
+                _Pragma("GCC unroll 4") for (int c_ = 0; c_ < registers; c_++) {                                                  \
+                    const __m512i pairs_ = _mm512_loadu_si512((from) + p_ * (next) + c_ * (apart));                               \
+                    const __m512i half_ =                                                                                         \
+                        odd_ ? _mm512_and_si512(pairs_, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs_, 16);               \
+                    wide_[c_] = (__typeof__(sum[0][0]))half_;                                                                     \
+                }                                                                                                                 \
+                _Pragma("GCC unroll 12") for (int r_ = 0; r_ < rows; r_++)                                                        \
+                    _Pragma("GCC unroll 4") for (int c_ = 0; c_ < registers; c_++)                                                \
+                        sum[r_][c_] += third_[r_ / 3][r_ % 3 * (stride) + odd_] * wide_[c_];                                      \
             }                                                                                                                     \
-            _Pragma("GCC unroll 12") for (int r_ = 0; r_ < rows; r_++)                                                            \
-                _Pragma("GCC unroll 4") for (int c_ = 0; c_ < registers; c_++)                                                    \
-                    sum[r_][c_] += (in)[r_ * (stride) + 2 * p_ + odd_] * wide_[c_];                                               \
+            _Pragma("GCC unroll 4") for (int t_ = 0; 3 * t_ < rows; t_++) {                                                       \
+                third_[t_] += 2;                                                                                                  \
+                __asm__("" : "+r"(third_[t_]));                                                                                   \
+            }                                                                                                                     \
         }                                                                                                                         \
     }

@@ -57,7 +57,7 @@ void decoder_attend(const struct pass *pass, const struct worker *worker, _Atomi
         pass->kernels->attend(work, &view, &tile);
         if (quantises) {
             const int64_t size = layer->output.inner;
-            quantise_row(pass, pass->attended + (size_t)tile.token * row_bytes(pass, size), size, tile.token);
+            prepare(pass, QUANTISED, pass->attended + (size_t)tile.token * row_bytes(pass, size), size, tile.token);
         }
     }
 }

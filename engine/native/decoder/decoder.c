@@ -1,11 +1,11 @@
 /* A forward pass of a Llama-type decoder in one call, from the embedded tokens to the logits.
  *
  * Each layer has eight phases (norm, product, rotation and cache, attention, product, norm, two products), and two
- * more with int8 weights, which quantise the inputs of the second and the last product (single tokens have theirs quantised
- * where they attend). The threads share the items of a phase and synchronize between phases. Only the phase counters
- * and the list of attention tiles are allocated.
+ * more where products have rows of another form: they quantise or widen the inputs of the second and the last product (single
+ * tokens have theirs quantised where they attend). The threads share the items of a phase and synchronize between phases. Only the
+ * phase counters and the list of attention tiles are allocated.
  *
- * With few rows a step takes as long as reading the weights. Each thread then normalises and quantises all rows for
+ * With few rows a step takes as long as reading the weights. Each thread then normalises and prepares all rows for
  * itself (norm.c), reads its own part of each weight (products.c), and rotates single tokens where they attend (attend.c).
  */
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #define ALONE_BYTES (8 << 20) /* at most as many weights are read before the last thread joins */
 #define BETWEEN_BYTES (16 << 20) /* of the weights are fetched between two steps; less than a level 3 cache */
 
-/* Bytes of the five buffers of a step, of the two buffers of gathered rows and of the quantised rows. */
+/* Bytes of the five buffers of a step, of the two buffers of gathered rows and of the prepared rows. */
 static void lay_out(const struct decoder *decoder, const struct work *work, int64_t count, int64_t sizes[BUFFERS]) {
     const int64_t item = work->bf16 ? 2 : 4, attended = work->heads * work->dim;
     const int64_t widths[BUFFERS - 1] = {decoder->hidden, qkv_width(work), attended, decoder->inner,
@@ -35,7 +35,9 @@ static void lay_out(const struct decoder *decoder, const struct work *work, int6
     const int64_t left = most < most_own_rows(decoder) ? most : most_own_rows(decoder), own = left * work->threads;
     if (own > most)
         sizes[0] = (own * decoder->hidden * item + 63) / 64 * 64;
-    sizes[BUFFERS - 1] = decoder->head.int8 ? (own > most ? own : most) * quantised_bytes(widest) : 0;
+    const int prepares = decoder->head.int8 || (work->bf16 && sluice_widens(-1));
+    const enum form form = decoder->head.int8 ? QUANTISED : WIDENED;
+    sizes[BUFFERS - 1] = prepares ? (own > most ? own : most) * bytes_of_row(form, widest, (int)work->bf16) : 0;
 }
 
 int64_t sluice_scratch(const struct decoder *decoder, const struct work *work, int64_t count) {
@@ -107,13 +109,13 @@ static struct reading run(void *context, int thread, int threads) {
             wait_for_others(&worker);
             stream = pass->hidden_wanted, attended = pass->attended_wanted, rows = pass->step->count;
         }
-        in = quantised ? pass->quantised : decoder_quantise(pass, &worker, next++, attended, rows, &layer->output);
+        in = quantised ? pass->prepared : decoder_prepare(pass, &worker, next++, attended, rows, &layer->output);
         decoder_multiply(pass, &worker, next++, &layer->output, &layer->gate_up, in, rows, stream, hidden);
         wait_for_others(&worker);
         in = decoder_norm(pass, &worker, next++, stream, layer->norm_after, rows, &layer->gate_up);
         decoder_multiply(pass, &worker, next++, &layer->gate_up, &layer->down, in, rows, pass->gated, decoder->inner);
         wait_for_others(&worker);
-        in = decoder_quantise(pass, &worker, next++, pass->gated, rows, &layer->down);
+        in = decoder_prepare(pass, &worker, next++, pass->gated, rows, &layer->down);
         decoder_multiply(pass, &worker, next++, &layer->down, after, in, rows, stream, hidden);
         if (thread == 0) /* the other threads read the result after the barrier */
             decoder_keep_deadline(pass, index + 1);
@@ -173,7 +175,7 @@ int sluice_decode(const struct decoder *decoder, const struct work *work, struct
     lay_out(decoder, work, step->count, sizes);
     char *embedded;
     char **buffers[BUFFERS] = {&pass.normed, &pass.mixed,         &pass.attended,        &pass.gated,
-                               &embedded,    &pass.hidden_wanted, &pass.attended_wanted, &pass.quantised};
+                               &embedded,    &pass.hidden_wanted, &pass.attended_wanted, &pass.prepared};
     char *at = (char *)(((uintptr_t)step->scratch + 63) / 64 * 64);
     for (int i = 0; i < BUFFERS; at += sizes[i], i++)
         *buffers[i] = at;

@@ -33,7 +33,7 @@ struct pass {
     int singles;           /* whether all rows are single tokens */
     char *hidden, *normed, *mixed, *attended, *gated; /* [tokens, ...] */
     char *hidden_wanted, *attended_wanted;            /* rows of `wanted`, for the last layer */
-    char *quantised;                                  /* [tokens, quantised_bytes]: the input of an int8 product */
+    char *prepared;                                   /* [tokens, bytes_of_row]: the input of a product, unless its form is GIVEN */
     double begun;                                     /* seconds, monotonic */
     double effort;                                    /* layers computed so far; one with all tokens counts as 1 */
 };
@@ -57,8 +57,18 @@ static inline int64_t own_rows(const struct decoder *decoder, int64_t rows) {
     return rows <= most_own_rows(decoder) ? rows : 0;
 }
 
-static inline void quantise_row(const struct pass *pass, const char *in, int64_t size, int64_t row) {
-    pass->kernels->quantise(in, size, (int)pass->work->bf16, pass->quantised + row * quantised_bytes(size));
+/* The form in which a product multiplies `rows` rows. */
+static inline enum form form_of(const struct pass *pass, const struct product *product, int64_t rows) {
+    return pass->kernels->form(product, rows, (int)pass->work->bf16);
+}
+
+/* Where a row of the prepared input of a product is. */
+static inline char *prepared_row(const struct pass *pass, enum form form, int64_t size, int64_t row) {
+    return pass->prepared + row * bytes_of_row(form, size, (int)pass->work->bf16);
+}
+
+static inline void prepare(const struct pass *pass, enum form form, const char *in, int64_t size, int64_t row) {
+    prepare_row(pass->kernels, form, in, size, (int)pass->work->bf16, prepared_row(pass, form, size, row));
 }
 
 /* Waits for the other threads. Meanwhile it fetches what this thread reads next. */

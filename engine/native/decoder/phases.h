@@ -3,13 +3,13 @@
 #define SLUICE_PHASES_H
 #include "pass.h"
 
-/* Normalises rows for a product, and quantises them if its weight is int8. Returns the input of the product. */
+/* Normalises rows for a product, and brings them into its form. Returns the input of the product. */
 const void *decoder_norm(const struct pass *pass, struct worker *worker, _Atomic int64_t *next, const char *in,
                          const void *weight, int64_t rows, const struct product *product);
 
-/* Quantises rows for a product if its weight is int8. Returns the input of the product. */
-const void *decoder_quantise(const struct pass *pass, struct worker *worker, _Atomic int64_t *next, const char *in,
-                             int64_t rows, const struct product *product);
+/* Brings rows into the form of a product. Returns the input of the product. */
+const void *decoder_prepare(const struct pass *pass, struct worker *worker, _Atomic int64_t *next, const char *in,
+                            int64_t rows, const struct product *product);
 
 /* Multiplies rows. `after`: the product that follows. The caller waits for the other threads. */
 void decoder_multiply(const struct pass *pass, struct worker *worker, _Atomic int64_t *next,

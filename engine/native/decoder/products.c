@@ -17,6 +17,7 @@ static void multiply_parts(const struct pass *pass, struct worker *worker, const
     const int bf16 = (int)pass->work->bf16, thread = worker->thread, threads = worker->threads;
     const char *packed = product->packed, *following = after->packed;
     const size_t bytes = pass->kernels->panel_bytes(product, bf16), later = pass->kernels->panel_bytes(after, bf16);
+    const enum form form = form_of(pass, product, rows);
     struct share *shares = pass->shares + worker->products % 3 * threads;
     following += later * (size_t)part_of(pass, after, thread, threads);
     for (int turn = 0; turn < threads; turn++) {
@@ -24,7 +25,7 @@ static void multiply_parts(const struct pass *pass, struct worker *worker, const
         const int64_t first = part_of(pass, product, owner, threads), count = part_of(pass, product, owner + 1, threads) - first;
         for (int64_t item; pool_take(&shares[owner].taken, count, &item);) {
             const char *next = packed + bytes * (size_t)(first + item + 1);
-            pass->kernels->multiply(product, first + item, in, 0, rows, out, stride, bf16,
+            pass->kernels->multiply(product, first + item, in, form, 0, rows, out, stride, bf16,
                                     turn == 0 && item + 1 < count ? next : following);
         }
     }
@@ -47,10 +48,11 @@ void decoder_multiply(const struct pass *pass, struct worker *worker, _Atomic in
         multiply_parts(pass, worker, product, after, in, rows, out, stride);
     } else {
         const size_t bytes = pass->kernels->panel_bytes(product, bf16);
+        const enum form form = form_of(pass, product, rows);
         for (int64_t item; pool_take(next, chunks * pass->kernels->panels(product), &item);) {
             const int64_t first = item % chunks * each, left = rows - first, panel = item / chunks;
             if (left > 0)
-                pass->kernels->multiply(product, panel, in, first, left < each ? left : each, out, stride, bf16,
+                pass->kernels->multiply(product, panel, in, form, first, left < each ? left : each, out, stride, bf16,
                                         (const char *)product->packed + bytes * (size_t)(panel + 1));
         }
     }

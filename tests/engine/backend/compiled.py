@@ -26,7 +26,7 @@ def packed(
     library: ctypes.CDLL, level: int, weight: torch.Tensor, bias: torch.Tensor | None = None, int8: bool = True
 ) -> Packed:
     """weight [out, in], bias [out]."""
-    for name in ("sluice_packed_rows", "sluice_packed_bytes", "sluice_quantised_bytes"):
+    for name in ("sluice_packed_rows", "sluice_packed_bytes", "sluice_prepared_bytes"):
         getattr(library, name).restype = ctypes.c_int64
     (outer, inner), bf16 = weight.shape, int(weight.dtype == torch.bfloat16)
     product = Product(None, None, inner, outer, 0, int(int8), 1)
@@ -60,7 +60,7 @@ def compiled_product(
     given = packed(library, level, weight, bias, int8)
     (outer, inner), bf16 = weight.shape, int(weight.dtype == torch.bfloat16)
     out = torch.full((len(rows) + 1, outer), 7.0, dtype=rows.dtype)  # the last row must stay
-    quantised = _aligned(max(1, len(rows)) * library.sluice_quantised_bytes(ctypes.c_int64(inner)))
+    prepared = _aligned(max(1, len(rows)) * library.sluice_prepared_bytes(ctypes.c_int64(inner)))
     library.sluice_multiply(
         ctypes.byref(given.product),
         _pointer(rows),
@@ -68,7 +68,7 @@ def compiled_product(
         _pointer(out),
         ctypes.c_int64(outer),
         bf16,
-        _pointer(quantised),
+        _pointer(prepared),
         level,
     )
     assert bool((out[-1] == 7).all())

@@ -31,7 +31,7 @@ LEVELS = {
     TILE_LEVEL: "AMX and AVX-512 with bf16",
 }
 _BEST = max(LEVELS)
-ABI = 12  # version of kernels.h: the library's functions and their arguments
+ABI = 13  # version of kernels.h: the library's functions and their arguments
 
 
 @dataclass(frozen=True, slots=True)

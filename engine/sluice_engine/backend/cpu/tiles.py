@@ -63,9 +63,9 @@ def product_rows(library: ctypes.CDLL, product: Product, bf16: bool, choose: Cho
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(max(ROWS), product.inner, generator=generator).to(dtype)
     out = torch.zeros(max(ROWS), outer)  # wide enough for scores, which are float32
-    library.sluice_quantised_bytes.restype = ctypes.c_int64
-    room = int(library.sluice_quantised_bytes(ctypes.c_int64(product.inner))) if product.int8 else 0
-    quantised = torch.zeros(max(1, len(rows) * room), dtype=torch.uint8)
+    library.sluice_prepared_bytes.restype = ctypes.c_int64
+    room = int(library.sluice_prepared_bytes(ctypes.c_int64(product.inner)))
+    prepared = torch.zeros(len(rows) * room, dtype=torch.uint8)
 
     def compute(count: int, tiled: bool) -> torch.Tensor:
         plain = 0  # `enum kind` of kernels.h: neither added nor gated, so that runs repeat
@@ -77,7 +77,7 @@ def product_rows(library: ctypes.CDLL, product: Product, bf16: bool, choose: Cho
             ctypes.c_void_p(out.data_ptr()),
             ctypes.c_int64(outer),
             int(bf16),
-            ctypes.c_void_p(quantised.data_ptr()),
+            ctypes.c_void_p(prepared.data_ptr()),
             TILE_LEVEL,
         )
         return out.view(dtype).reshape(-1)[: count * outer]
