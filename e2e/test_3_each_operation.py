@@ -106,7 +106,7 @@ def has_limits(cluster: Cluster) -> bool:
 def test_a_pod_deleted_under_50_streams_ends_all_of_them_within_its_budget(fleet: Fleet, settings: Settings) -> None:
     fleet.scale(2)
     [pod, _] = fleet.serving()
-    options = ("--long", "--each", str(STREAMS), "--pin", f"http://{pod['status']['podIP']}:8000")
+    options = ("--long", "--each", str(STREAMS), "--apart", "0.2", "--pin", f"http://{pod['status']['podIP']}:8000")
     streams = jobs.start_client(fleet.cluster, "fifty", settings.image("engine"), NAME, *options)
 
     def running() -> float:

@@ -17,8 +17,9 @@ from tests.bench.operator_scale import api_requests
 from tests.bench.operator_scale.scale import FIRST_PASS_SECONDS, MEGABYTES, REQUESTS_PER_SECOND
 
 MANY = 1000  # resources with all their children
-PODS_EACH = 5  # which no node takes: tests/bench/operator_scale has ready ones, on fake nodes
-PODS = MANY * PODS_EACH
+LARGE = 100  # of them, which have all the pods: Kubernetes makes 20 a second, and has little to write for the others
+PODS_EACH = 50  # which no node takes: tests/bench/operator_scale has ready ones, on fake nodes
+PODS = LARGE * PODS_EACH
 NOWHERE = {"sluice.dev/nowhere": "true"}  # labels that no node has
 CREATION = 600.0  # seconds until an operator has made all children, and Kubernetes the pods, 20 a second
 RARELY = ("intervalSeconds=30", "metrics.deployments=2000")  # as the bench has it; a series for each
@@ -37,12 +38,11 @@ def crowded(cluster: Cluster, operator: Operator) -> Iterator[str]:
     operator.install(*RARELY)
     account = operator.pods()[0]["spec"]["serviceAccountName"]
     schema = api_requests.flow_schema(operator.release, operator.namespace, account)
-    spec = {
-        "scaling": {"mode": "External"},
-        "replicas": PODS_EACH,
-        "engine": manifests.engine(template={"nodeSelector": NOWHERE}),
-    }
-    members = [manifests.llm_deployment(f"many-{number}", **spec) for number in range(MANY)]
+    spec = {"scaling": {"mode": "External"}, "engine": manifests.engine(template={"nodeSelector": NOWHERE})}
+    members = [
+        manifests.llm_deployment(f"many-{number}", **spec, replicas=PODS_EACH if number < LARGE else 0)
+        for number in range(MANY)
+    ]
     cluster.apply(schema)
     try:
         run("kubectl", "create", "namespace", namespace)

@@ -1,11 +1,12 @@
 """Runs in a pod: sends requests, compares their texts with references, and retries as the official client does.
 
-Usage: client.py REFERENCES.json MODEL SERVICE_URL [--pin URL...] [--each N] [--requests N] [--seconds S] [--long]
-[--whole]
+Usage: client.py REFERENCES.json MODEL SERVICE_URL [--pin URL...] [--each N] [--apart S] [--requests N] [--seconds S]
+[--long] [--whole]
 
 Without --pin, `--each` clients send through the Service, one request after the other, until `--requests` are done,
-`--seconds` have passed, or the file STOP exists. With --pin, `--each` clients per pinned engine start one stream after the
-other on it. If the engine refuses, they continue through the Service, and the first refusal ends the start of new streams.
+`--seconds` have passed, or the file STOP exists; they start `--apart` seconds after one another. With --pin, `--each`
+clients per pinned engine start one stream after the other on it. If the engine refuses, they continue through the Service,
+and the first refusal ends the start of new streams.
 --whole requests responses in one piece: those can be retried when an engine dies.
 
 A request fails when its last attempt fails: the official client retries twice, on connection errors, 408, 409, 429 and
@@ -139,6 +140,7 @@ async def main() -> None:
     parser.add_argument("service")
     parser.add_argument("--pin", nargs="*", default=[])
     parser.add_argument("--each", type=int, default=4)
+    parser.add_argument("--apart", type=float, default=1.0)
     parser.add_argument("--requests", type=int, default=10**9)
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--long", action="store_true")
@@ -151,9 +153,9 @@ async def main() -> None:
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=600)) as http:
         pins: list[str | None] = list(arguments.pin) or [None]
-        # An engine's clients start one second apart: streams that start together end together, and an engine that
-        # drains at that moment would have none.
-        await asyncio.gather(*(load.client(http, pin, after) for pin in pins for after in range(arguments.each)))
+        # Streams that start together end together, and an engine that drains at that moment would have none.
+        starts = [arguments.apart * number for number in range(arguments.each)]
+        await asyncio.gather(*(load.client(http, pin, after) for pin in pins for after in starts))
     account = {
         "requests": load.requests,
         "streams_pinned": load.pinned,
