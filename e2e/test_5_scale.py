@@ -5,23 +5,26 @@ It is the last part, because Kubernetes needs minutes to remove them, and nothin
 
 import json
 import time
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from e2e.framework import manifests
-from e2e.framework.cluster import CUSTOM, Cluster, run, say, wait_for
+from e2e.framework.cluster import CUSTOM, Cluster, Object, name_of, run, say, wait_for
 from e2e.framework.operator_pod import Operator
 from sluice import contract
 from tests.bench.operator_scale import api_requests
 from tests.bench.operator_scale.scale import FIRST_PASS_SECONDS, MEGABYTES, REQUESTS_PER_SECOND
 
 MANY = 1000  # resources with all their children
-LARGE = 100  # of them, which have all the pods: Kubernetes makes 20 a second, and has little to write for the others
+LARGE = 100  # of them, which have all the pods: Kubernetes writes little for the others
 PODS_EACH = 50  # which no node takes: tests/bench/operator_scale has ready ones, on fake nodes
+AT_ONCE = 4  # requests of this test for pods
 PODS = LARGE * PODS_EACH
 NOWHERE = {"sluice.dev/nowhere": "true"}  # labels that no node has
-CREATION = 600.0  # seconds until an operator has made all children, and Kubernetes the pods, 20 a second
+CREATION = 480.0  # seconds until an operator has made all children, and the pods exist
 RARELY = ("intervalSeconds=30", "metrics.deployments=2000")  # as the bench has it; a series for each
 REQUESTS_EACH = 15  # for one of them in the first pass of a new operator, which applies each of its ten children once
 SETTLED = 60.0  # seconds after the first pass: two intervals, because its own writes lead to further passes at once
@@ -49,6 +52,8 @@ def crowded(cluster: Cluster, operator: Operator) -> Iterator[str]:
         listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": members})
         run("kubectl", "-n", namespace, "create", "-f", "-", stdin=listed)
         say(f"{MANY} resources are created")
+        wait_for("ReplicaSets want the pods", lambda: len(large(cluster, namespace)) == LARGE, CREATION, every=2)
+        make_pods(cluster, namespace)
         wait_for(f"{PODS} pods exist", lambda: is_made(cluster, namespace), CREATION, every=5)
         yield namespace
     finally:
@@ -76,10 +81,39 @@ def test_row_an_operator_starting_at_1000_resources_and_5000_pods_is_through_in_
     assert memory.peak < MEGABYTES * 1e6
 
 
+def large(cluster: Cluster, namespace: str) -> list[Object]:
+    """The ReplicaSets that want pods, oldest first: that is the order in which their controller makes them."""
+    found = cluster.get(f"/apis/apps/v1/namespaces/{namespace}/replicasets") or {}
+    wanting = [each for each in found["items"] if each["spec"]["replicas"] == PODS_EACH]
+    return sorted(wanting, key=lambda each: str(each["metadata"]["creationTimestamp"]))
+
+
+def make_pods(cluster: Cluster, namespace: str) -> None:
+    """Make the pods of the newer half of the ReplicaSets as their controller does, which makes 20 a second of all of them."""
+    newer = large(cluster, namespace)[LARGE // 2 :]
+    where = f"{cluster.api}/api/v1/namespaces/{namespace}/pods"
+
+    def make(body: bytes) -> None:
+        request = urllib.request.Request(where, data=body, headers={"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            answer.read()
+
+    with ThreadPoolExecutor(AT_ONCE) as several:
+        list(several.map(make, [json.dumps(pod_of(each)).encode() for each in newer for _ in range(PODS_EACH)]))
+
+
+def pod_of(replica_set: Object) -> Object:
+    """A pod of a ReplicaSet's template that belongs to it."""
+    template, metadata = replica_set["spec"]["template"], replica_set["metadata"]
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": metadata["name"], "uid": metadata["uid"]}
+    own = {"generateName": f"{name_of(replica_set)}-", "ownerReferences": [owner | {"controller": True}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | own, "spec": template["spec"]}
+
+
 def is_made(cluster: Cluster, namespace: str) -> bool:
-    """True if each of MANY has a status, which is written after its children, and all pods exist."""
+    """True if each of MANY has a status, which is written after its children, and all pods exist, and no further one."""
     pods = (cluster.get(f"/api/v1/namespaces/{namespace}/pods?limit=1") or {})["metadata"]
-    if pods.get("remainingItemCount", 0) + 1 < PODS:
+    if pods.get("remainingItemCount", 0) + 1 != PODS:
         return False
     found = cluster.get(f"{CUSTOM}/namespaces/{namespace}/{contract.PLURAL}") or {}
     return sum("observedGeneration" in each.get("status", {}) for each in found["items"]) == MANY
