@@ -5,9 +5,7 @@ It is the last part, because Kubernetes needs minutes to remove them, and nothin
 
 import json
 import time
-import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -21,7 +19,6 @@ from tests.bench.operator_scale.scale import FIRST_PASS_SECONDS, MEGABYTES, REQU
 MANY = 1000  # resources with all their children
 LARGE = 100  # of them, which have all the pods: Kubernetes writes little for the others
 PODS_EACH = 50  # which no node takes: tests/bench/operator_scale has ready ones, on fake nodes
-AT_ONCE = 4  # requests of this test for pods
 PODS = LARGE * PODS_EACH
 NOWHERE = {"sluice.dev/nowhere": "true"}  # labels that no node has
 CREATION = 480.0  # seconds until an operator has made all children, and the pods exist
@@ -49,8 +46,7 @@ def crowded(cluster: Cluster, operator: Operator) -> Iterator[str]:
     cluster.apply(schema)
     try:
         run("kubectl", "create", "namespace", namespace)
-        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": members})
-        run("kubectl", "-n", namespace, "create", "-f", "-", stdin=listed)
+        create(namespace, members)
         say(f"{MANY} resources are created")
         wait_for("ReplicaSets want the pods", lambda: len(large(cluster, namespace)) == LARGE, CREATION, every=2)
         make_pods(cluster, namespace)
@@ -91,22 +87,20 @@ def large(cluster: Cluster, namespace: str) -> list[Object]:
 def make_pods(cluster: Cluster, namespace: str) -> None:
     """Make the pods of the newer half of the ReplicaSets as their controller does, which makes 20 a second of all of them."""
     newer = large(cluster, namespace)[LARGE // 2 :]
-    where = f"{cluster.api}/api/v1/namespaces/{namespace}/pods"
+    create(namespace, [pod_of(each) for each in newer for _ in range(PODS_EACH)])
 
-    def make(body: bytes) -> None:
-        request = urllib.request.Request(where, data=body, headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            answer.read()
 
-    with ThreadPoolExecutor(AT_ONCE) as several:
-        list(several.map(make, [json.dumps(pod_of(each)).encode() for each in newer for _ in range(PODS_EACH)]))
+def create(namespace: str, things: list[Object]) -> None:
+    """Run one kubectl create for all. Raises CommandFailed."""
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": things})
+    run("kubectl", "-n", namespace, "create", "-f", "-", stdin=listed, timeout=300)
 
 
 def pod_of(replica_set: Object) -> Object:
     """A pod of a ReplicaSet's template that belongs to it."""
-    template, metadata = replica_set["spec"]["template"], replica_set["metadata"]
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": metadata["name"], "uid": metadata["uid"]}
-    own = {"generateName": f"{name_of(replica_set)}-", "ownerReferences": [owner | {"controller": True}]}
+    template, name, uid = replica_set["spec"]["template"], name_of(replica_set), replica_set["metadata"]["uid"]
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": uid, "controller": True}
+    own = {"generateName": f"{name}-", "ownerReferences": [owner]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | own, "spec": template["spec"]}
 
 

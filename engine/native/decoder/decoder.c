@@ -6,7 +6,7 @@
  * phase counters and the list of attention tiles are allocated.
  *
  * With few rows a step takes as long as reading the weights. Each thread then normalises and prepares all rows for
- * itself (norm.c), reads its own part of each weight (products.c), and rotates single tokens where they attend (attend.c).
+ * itself (inputs.c), reads its own part of each weight (products.c), and rotates single tokens where they attend (attend.c).
  */
 #include <stdlib.h>
 
