@@ -5,6 +5,7 @@ carried out. Everything else is passed on, watches included.
 """
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import create_default_context
 from typing import Final
+from weakref import WeakSet
 
 import aiohttp
-from aiohttp import web
+from aiohttp import AddrInfoType, web
 
 from tests.kube.api_server import ApiServer, free_ports, kubeconfig
 
@@ -24,6 +26,7 @@ SILENT: Final = -1  # the request is never answered
 GONE: Final = 410  # of a watch: its first event says that the resourceVersion is too old
 _OWN: Final = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding"})
 _MOST_BYTES: Final = 16 * 1024 * 1024
+_PATIENCE: Final = 10.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class FaultyServer:
     faults: list[tuple[Asked, Fault]] = field(default_factory=list)
     watches: set[asyncio.Transport] = field(default_factory=set)
     _resumed: asyncio.Event = field(default_factory=asyncio.Event)
+    _sockets: WeakSet[socket.socket] = field(default_factory=WeakSet)  # of the connections to the API server
     loop: asyncio.AbstractEventLoop | None = None
     session: aiohttp.ClientSession | None = None
 
@@ -103,27 +107,34 @@ class FaultyServer:
             if fault is not None:
                 await answer.read()
                 return await _faulty(request, fault)
-            try:
-                return await self._pass_on(request, answer, asked)
-            finally:
-                # A TLS connection that is only closed needs more turns of the loop than there may be.
-                if answer.connection is not None and answer.connection.transport is not None:
-                    answer.connection.transport.abort()
+            return await self._pass_on(request, answer, asked)
 
     async def close(self) -> None:
-        """Close the connections to the API server."""
+        """Close the connections to the API server, and wait until each of them is."""
         if self.session is not None:
             await self.session.close()
+        async with asyncio.timeout(_PATIENCE):  # a TLS connection is closed when its other end has agreed
+            while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110  # there is no event of it
+                await asyncio.sleep(0.01)
 
     def _session(self) -> aiohttp.ClientSession:
         if self.session is None:
             connector = aiohttp.TCPConnector(
-                ssl=create_default_context(cafile=str(self.server.certificate)), limit=0, force_close=True
+                ssl=create_default_context(cafile=str(self.server.certificate)),
+                limit=0,
+                force_close=True,
+                socket_factory=self._socket,
             )
             self.session = aiohttp.ClientSession(
                 connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
             )
         return self.session
+
+    def _socket(self, address: AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        return made
 
     async def _pass_on(self, request: web.Request, answer: aiohttp.ClientResponse, asked: Asked) -> web.StreamResponse:
         kept = {name: value for name, value in answer.headers.items() if name.lower() not in _OWN}
