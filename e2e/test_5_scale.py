@@ -6,6 +6,7 @@ It is the last part, because Kubernetes needs minutes to remove them, and nothin
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.bench.operator_scale.scale import FIRST_PASS_SECONDS, MEGABYTES, REQU
 MANY = 1000  # resources with all their children
 LARGE = 100  # of them, which have all the pods: Kubernetes writes little for the others
 PODS_EACH = 50  # which no node takes: tests/bench/operator_scale has ready ones, on fake nodes
+AT_ONCE = 4  # kubectl creates of pods, each of which makes 16 a second here
 PODS = LARGE * PODS_EACH
 NOWHERE = {"sluice.dev/nowhere": "true"}  # labels that no node has
 CREATION = 480.0  # seconds until an operator has made all children, and the pods exist
@@ -87,7 +89,10 @@ def large(cluster: Cluster, namespace: str) -> list[Object]:
 def make_pods(cluster: Cluster, namespace: str) -> None:
     """Make the pods of the newer half of the ReplicaSets as their controller does, which makes 20 a second of all of them."""
     newer = large(cluster, namespace)[LARGE // 2 :]
-    create(namespace, [pod_of(each) for each in newer for _ in range(PODS_EACH)])
+    pods = [pod_of(each) for each in newer for _ in range(PODS_EACH)]
+    with ThreadPoolExecutor(AT_ONCE) as several:
+        for made in [several.submit(create, namespace, pods[part::AT_ONCE]) for part in range(AT_ONCE)]:
+            made.result()
 
 
 def create(namespace: str, things: list[Object]) -> None:
