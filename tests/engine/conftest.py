@@ -1,10 +1,12 @@
 """A tiny random Llama with grouped-query attention, plain transformers as the oracle, and the compiled kernels."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from native.build import compile_library, compilers
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -50,9 +52,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     if not compilers():
         pytest.skip("there is no C compiler: the compiled kernels are not tested")
-    path = tmp_path_factory.mktemp("native") / "libsluice_cpu.so"
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of the run: the first worker that needs them compiles for all
+    path = folder / "native" / "libsluice_cpu.so"
     has_tiles = "amx_tile" in Path("/proc/cpuinfo").read_text().split()
-    assert compile_library(path, compilers(), () if has_tiles else ("-DEMULATED_TILES",)) is None
+    with FileLock(folder / "native.lock"):
+        if not path.exists():
+            assert compile_library(path, compilers(), () if has_tiles else ("-DEMULATED_TILES",)) is None
     return path
 
 
