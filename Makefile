@@ -12,6 +12,8 @@ BUILD ?= docker build
 IMAGE_DEVICE := $(or $(DEVICE),cpu)
 ENGINE_IMAGE := engine$(if $(filter-out cpu,$(IMAGE_DEVICE)),-$(IMAGE_DEVICE))
 LOAD  ?= kind load docker-image
+# Not empty where both images are on the nodes already: e2e does not make them.
+BUILT ?=
 # Command that stops and starts a control-plane component; it gets `stop kube-apiserver` or `start kube-apiserver`.
 OUTAGE ?=
 # Seconds without an API server in the longest story of e2e.
@@ -45,7 +47,7 @@ demo: $(READY)
 	$(BIN)/python -m e2e.demo
 
 e2e: $(READY)
-	IMAGE_PREFIX='$(IMAGE_PREFIX)' IMAGE_TAG='$(IMAGE_TAG)' BUILD='$(BUILD)' LOAD='$(LOAD)' OUTAGE='$(OUTAGE)' AWAY='$(AWAY)' $(BIN)/python -m pytest e2e -x -s $(ARGS)
+	IMAGE_PREFIX='$(IMAGE_PREFIX)' IMAGE_TAG='$(IMAGE_TAG)' BUILD='$(BUILD)' LOAD='$(LOAD)' BUILT='$(BUILT)' OUTAGE='$(OUTAGE)' AWAY='$(AWAY)' $(BIN)/python -m pytest e2e -x -s $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

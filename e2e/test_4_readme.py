@@ -46,7 +46,8 @@ def context(cluster: Cluster, settings: Settings, tmp_path: Path) -> Iterator[di
     outside: list[tuple[str, str]] = []
     here = Cluster(namespace, cluster.api)
     try:
-        images.make(replace(settings, image_prefix=PREFIX, image_tag=TAG))
+        same = (settings.image_prefix, settings.image_tag) == (PREFIX, TAG)
+        images.make(settings if same else replace(settings, image_prefix=PREFIX, image_tag=TAG, has_images=False))
         outside = volume.back(here, f"{settings.run}-readme", ENGINE)
         yield os.environ | {"KUBECONFIG": str(kubeconfig), "BUILD": shlex.join(settings.build)}
     finally:

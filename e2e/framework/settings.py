@@ -15,7 +15,7 @@ class Settings:
 
     All three are commands as lists; an empty `outage` means that there is none. The components are kube-apiserver and
     kubelet. `run` names this run. A continued run finds what an earlier one has left. The API server is away for
-    `away_seconds` in the longest story.
+    `away_seconds` in the longest story. `has_images`: both images are on the nodes, and are not built.
     """
 
     build: tuple[str, ...]
@@ -26,6 +26,7 @@ class Settings:
     run: str = ""
     is_continued: bool = False
     away_seconds: float = 600.0
+    has_images: bool = False
 
     def image(self, room: str) -> str:
         """The full name of an image, e.g. sluice/engine:dev."""
@@ -43,7 +44,7 @@ class Settings:
 
 
 def from_environment() -> Settings:
-    """BUILD, LOAD, IMAGE_PREFIX, IMAGE_TAG, OUTAGE, AWAY and RUN, with the defaults of the Makefile (docker and kind)."""
+    """BUILD, LOAD, IMAGE_PREFIX, IMAGE_TAG, BUILT, OUTAGE, AWAY and RUN, with the defaults of the Makefile (docker and kind)."""
     earlier = os.environ.get("RUN")
     return Settings(
         build=tuple(shlex.split(os.environ.get("BUILD", "docker build"))),
@@ -54,4 +55,5 @@ def from_environment() -> Settings:
         run=earlier or uuid.uuid4().hex[:6],
         is_continued=earlier is not None,
         away_seconds=float(os.environ.get("AWAY") or 600),
+        has_images=bool(os.environ.get("BUILT")),
     )
