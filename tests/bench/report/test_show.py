@@ -103,7 +103,7 @@ def test_the_digest_of_the_code_changes_with_what_is_measured(tmp_path: Path) ->
     assert len({first, of("other c", "long a;", "B = 1\n"), of("other python", "int a;", "B = 2\n")}) == 3
 
 
-@pytest.mark.parametrize("name", ["bench.json", "avx2.json", "xeon.json", "fidelity.json"])
+@pytest.mark.parametrize("name", ["bench.json", "avx2.json", "xeon.json", "xeon-throughput.json", "fidelity.json"])
 def test_committed_results_say_which_code_measured_them(name: str) -> None:
     found = json.loads((Path(__file__).parents[1] / "results" / name).read_text())["code"]
     assert len(found["digest"]) == 20 and found["commit"]
