@@ -26,7 +26,7 @@ SILENT: Final = -1  # the request is never answered
 GONE: Final = 410  # of a watch: its first event says that the resourceVersion is too old
 _OWN: Final = frozenset({"connection", "content-length", "host", "keep-alive", "transfer-encoding"})
 _MOST_BYTES: Final = 16 * 1024 * 1024
-_PATIENCE: Final = 10.0  # seconds
+_PATIENCE: Final = 10.0  # seconds until the API server has agreed to the end of each connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class FaultyServer:
         """Close the connections to the API server, and wait until each of them is."""
         if self.session is not None:
             await self.session.close()
-        async with asyncio.timeout(_PATIENCE):  # a TLS connection is closed when its other end has agreed
+        async with asyncio.timeout(_PATIENCE):
             while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110  # there is no event of it
                 await asyncio.sleep(0.01)
 

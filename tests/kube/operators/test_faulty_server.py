@@ -19,13 +19,13 @@ CLIENTS = 40
 def ask_and_leave(wire: FaultyServer) -> None:
     """Clients ask at once and leave; the first answer is awaited, so that some requests are on their way and some not."""
     url = urlsplit(yaml.safe_load(wire.kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
-    with ExitStack() as clients:
-        asked = []
-        for _ in range(CLIENTS):
-            asked.append(clients.enter_context(socket.create_connection((str(url.hostname), int(url.port or 0)))))
-            request = f"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
-            asked[-1].sendall(request.encode())
-        asked[0].recv(1)
+    request = f"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    with ExitStack() as open_:
+        address = (str(url.hostname), int(url.port or 0))
+        clients = [open_.enter_context(socket.create_connection(address)) for _ in range(CLIENTS)]
+        for each in clients:
+            each.sendall(request.encode())
+        clients[0].recv(1)
 
 
 def test_clients_that_leave_at_any_moment_leave_no_connection_open(crd: ApiServer, tmp_path: Path) -> None:
